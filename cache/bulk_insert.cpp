@@ -10,10 +10,13 @@
 #include <charconv>
 #include <cstddef>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/digest.hpp"
 #include "cache/codec.hpp"
+#include "cache/query.hpp"
 
 namespace ce::cache {
 namespace {
@@ -97,17 +100,39 @@ std::string BulkInsert::prepare_measurements() {
   return insert_measurement;
 }
 
-bool BulkInsert::is_new(const std::string& identity) {
-  if (indexes_.empty()) return true;  // the index tells
-  constexpr std::size_t half = 16;
+Identities::Identity& Identities::place_of(const Identity& identity, std::vector<Identity>& places) {
+  // A digest is as good as a random number.
+  std::size_t at = identity.low & (places.size() - 1);
+  while (places[at] != Identity{} && places[at] != identity) at = (at + 1) & (places.size() - 1);
+  return places[at];
+}
+
+bool Identities::insert(std::string_view digits) {
+  constexpr std::size_t half = 16, first_places = std::size_t{1} << 10;
   const auto number = [&](std::size_t first) {
     std::uint64_t value = 0;
-    const char *begin = identity.data() + first, *end = begin + half;
-    if (identity.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
+    const char *begin = digits.data() + first, *end = begin + half;
+    if (digits.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
       throw SQLite::Exception("an identity is no digest", SQLITE_CONSTRAINT);
     return value;
   };
-  return identities_.insert({number(0), number(half)}).second;
+  const Identity identity{.high = number(0), .low = number(half)};
+  if (identity == Identity{}) return !std::exchange(has_zero_, true);
+  if (4 * (count_ + 1) > 3 * places_.size()) {
+    std::vector<Identity> more(std::max(first_places, 2 * places_.size()));
+    for (const Identity& one : places_)
+      if (one != Identity{}) place_of(one, more) = one;
+    places_ = std::move(more);
+  }
+  Identity& place = place_of(identity, places_);
+  if (place == identity) return false;
+  place = identity;
+  ++count_;
+  return true;
+}
+
+bool BulkInsert::is_new(std::string_view identity) {
+  return indexes_.empty() || identities_.insert(identity);  // else the index tells
 }
 
 std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
@@ -117,27 +142,25 @@ std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement
   return database_.getLastInsertRowid();
 }
 
-std::int64_t BulkInsert::key_id(const Key& key) {
-  if (last_key_id_ != 0 && key == last_key_) return last_key_id_;
-  const std::int64_t problem = id_of_text(insert_problem_, select_problem_, key.problem);
-  const std::int64_t device = id_of_text(insert_device_, select_device_, key.device);
+void BulkInsert::find_key(const MeasurementView& m) {
+  if (last_key_id_ != 0 && m.problem == last_key_.problem && m.device == last_key_.device) return;
+  last_key_id_ = 0;
+  last_key_ = {.problem = std::string(m.problem), .device = std::string(m.device)};
+  const std::int64_t problem = id_of_text(insert_problem_, select_problem_, last_key_.problem);
+  const std::int64_t device = id_of_text(insert_device_, select_device_, last_key_.device);
   std::int64_t id = number_of(select_key_, problem, device);
   if (id == 0) {
-    Query(insert_key_, key.id(), problem, device).run();
+    Query(insert_key_, last_key_.id(), problem, device).run();
     id = database_.getLastInsertRowid();
   }
-  last_key_ = key;
-  return last_key_id_ = id;
+  last_key_id_ = id;
+  last_count_ = &counts_[id];
 }
 
-std::int64_t BulkInsert::environment_id(const Environment& environment) {
-  if (last_environment_id_ != 0 && environment == last_environment_) return last_environment_id_;
-  last_environment_id_ = environment_id_of(encode_environment(environment.map()));
-  last_environment_ = environment;
-  return last_environment_id_;
-}
-
-std::int64_t BulkInsert::environment_id_of(const std::string& text) {
+std::int64_t BulkInsert::environment_id(std::string_view text) {
+  if (last_environment_id_ != 0 && text == last_environment_) return last_environment_id_;
+  last_environment_id_ = 0;
+  last_environment_ = text;
   const std::string name = digest({text});
   std::int64_t id = 0;
   if (Query known(select_environment_, name); known.next()) {
@@ -145,55 +168,54 @@ std::int64_t BulkInsert::environment_id_of(const std::string& text) {
       throw SQLite::Exception("an environment is not that of its digest", SQLITE_CONSTRAINT);
     id = known.integer(0);
   } else {
-    Query(insert_environment_, name, text).run();
+    Query(insert_environment_, name, last_environment_).run();
     id = database_.getLastInsertRowid();
   }
+  last_environment_id_ = id;
   return id;
 }
 
-bool BulkInsert::add(const Measurement& m, const std::string& identity) {
-  const std::int64_t key = key_id(m.key);
+bool BulkInsert::add(const MeasurementView& m, std::string_view identity) {
+  find_key(m);
   if (!is_new(identity)) return false;
-  Query(insert_measurement_, key, m.config, m.template_digest, m.compile_key, name(m.outcome), m.reason,
-        m.stage, m.rows, m.bytes, std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us,
-        m.spread, m.registers, m.local_bytes, environment_id(m.environment), m.created_at, identity)
-      .run();
-  return count(key, m.created_at);
-}
-
-bool BulkInsert::copy(const Query& row, MetEnvironments& met, const Key& of) {
-  const std::int64_t key = key_id(of);
-  texts_.identity = row.text_view(identity_column);
-  if (!is_new(texts_.identity)) return false;
-  const std::string& environment = met.of(row).text();
-  auto id = environment_ids_.find(environment);
-  if (id == environment_ids_.end())
-    id = environment_ids_.emplace(environment, environment_id_of(environment)).first;
-  const MeasurementView m = view_of(row, met.of(row));
   texts_.config = m.config;
   texts_.template_digest = m.template_digest;
   texts_.compile_key = m.compile_key;
   texts_.outcome = m.outcome;
   texts_.reason = m.reason;
   texts_.created_at = m.created_at;
-  Query(insert_measurement_, key, texts_.config, texts_.template_digest, texts_.compile_key, texts_.outcome,
-        texts_.reason, m.stage, m.rows, m.bytes, m.samples, m.median_us, m.spread, m.registers, m.local_bytes,
-        id->second, texts_.created_at, texts_.identity)
+  texts_.identity = identity;
+  Query(insert_measurement_, last_key_id_, texts_.config, texts_.template_digest, texts_.compile_key,
+        texts_.outcome, texts_.reason, m.stage, m.rows, m.bytes, m.samples, m.median_us, m.spread,
+        m.registers, m.local_bytes, environment_id(m.environment), texts_.created_at, texts_.identity)
       .run();
-  return count(key, texts_.created_at);
+  return count(texts_.created_at);
 }
 
 /// A key is counted, too, where all of it was there: what is out of reach must be noticed.
-bool BulkInsert::count(std::int64_t key, const std::string& created_at) {
-  Count& count = counts_[key];
+bool BulkInsert::count(const std::string& created_at) {
   if (database_.getChanges() == 0) return false;
+  Count& count = *last_count_;
   if (count.added++ == 0 || created_at < count.first_at) count.first_at = created_at;
   count.last_at = std::max(count.last_at, created_at);
   return true;
 }
 
-void BulkInsert::finish() {
+void BulkInsert::make_indexes() {
+  identities_ = {};
+  // SQLite sorts lists of as many bytes as it may keep pages, one on each thread.
+  constexpr unsigned most_threads = 4;
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
+  const int pages = database_.execAndGet("PRAGMA cache_size").getInt();
+  database_.exec("PRAGMA cache_size = -32768");
+  database_.exec(fmt::format("PRAGMA threads = {}", threads - 1));
   for (const std::string& index : indexes_) database_.exec(index);
+  database_.exec("PRAGMA threads = 0");
+  database_.exec(fmt::format("PRAGMA cache_size = {}", pages));
+}
+
+void BulkInsert::finish() {
+  if (!indexes_.empty()) make_indexes();
   const bool counts = triggers_ == Triggers::off;
   SQLite::Statement counted(database_, select_counted), found(database_, select_found),
       counting(database_, count_key);

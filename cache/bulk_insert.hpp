@@ -6,15 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
-#include <unordered_set>
+#include <string_view>
 #include <vector>
 
+#include "cache/codec.hpp"
 #include "cache/measurement.hpp"
-#include "cache/measurement_row.hpp"
-#include "cache/query.hpp"
 
 namespace SQLite {
 class Database;
@@ -41,6 +39,26 @@ class BulkSettings {
   const int cache_size_, foreign_keys_;
 };
 
+/// Identities of up to millions of measurements: 16 bytes each, and as much room again.
+class Identities {
+ public:
+  /// \throws SQLite::Exception for what is no digest \returns whether it was new
+  bool insert(std::string_view digits);
+
+ private:
+  /// The digits of a digest as a number. Of none that is inserted all are 0.
+  struct Identity {
+    std::uint64_t high = 0, low = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  /// Where it is, or else would be. There is always room.
+  [[nodiscard]] static Identity& place_of(const Identity& identity, std::vector<Identity>& places);
+
+  std::vector<Identity> places_;  ///< a power of two of them
+  std::size_t count_ = 0;
+  bool has_zero_ = false;
+};
+
 /// Adds measurements in the transaction that is open. Every method throws SQLite::Exception where SQLite reports an error.
 ///
 /// Where there are none yet, and triggers are off, indexes are made at the end, each at once: to add each row to each of
@@ -54,27 +72,13 @@ class BulkInsert {
 
   /// \param identity  of the measurement
   /// \returns whether it was new
-  bool add(const Measurement& measurement, const std::string& identity);
-  /// A row of another database that begins with measurement_columns() and its identity, as it is: it must be known to be
-  /// whole.
-  /// \param met  in that database
-  /// \returns whether it was new
-  bool copy(const Query& row, MetEnvironments& met, const Key& of);
+  bool add(const MeasurementView& measurement, std::string_view identity);
   /// Looks for what was added, and counts it where no trigger did, before the transaction is committed.
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where not all measurements of a key are found: where a page of an index
   /// is damaged, some can be out of reach
   void finish();
 
  private:
-  /// The digits of a digest as a number.
-  struct Identity {
-    std::uint64_t high, low;
-    bool operator==(const Identity&) const = default;
-  };
-  struct IdentityHash {
-    std::size_t operator()(const Identity& identity) const noexcept { return identity.low; }
-  };
-
   /// What changes in a row of key_counts.
   struct Count {
     std::int64_t added = 0;
@@ -83,11 +87,12 @@ class BulkInsert {
 
   /// Takes the indexes out where there are no measurements. \returns what adds one
   [[nodiscard]] std::string prepare_measurements();
-  [[nodiscard]] bool is_new(const std::string& identity);
-  [[nodiscard]] std::int64_t key_id(const Key& key);
-  [[nodiscard]] std::int64_t environment_id(const Environment& environment);
-  [[nodiscard]] std::int64_t environment_id_of(const std::string& text);
-  [[nodiscard]] bool count(std::int64_t key, const std::string& created_at);
+  [[nodiscard]] bool is_new(std::string_view identity);
+  void make_indexes();
+  /// Makes the key of the measurement the last one.
+  void find_key(const MeasurementView& measurement);
+  [[nodiscard]] std::int64_t environment_id(std::string_view text);
+  [[nodiscard]] bool count(const std::string& created_at);
   [[nodiscard]] std::int64_t id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
                                         const std::string& text);
 
@@ -95,18 +100,19 @@ class BulkInsert {
   const Triggers triggers_;
   std::vector<std::string> indexes_;  ///< what makes those that are out until the end
   /// Of what was added, while they are.
-  std::unordered_set<Identity, IdentityHash> identities_;
+  Identities identities_;
   SQLite::Statement insert_problem_, select_problem_, insert_device_, select_device_, insert_key_,
       select_key_, insert_environment_, select_environment_, insert_measurement_;
   Key last_key_;
-  Environment last_environment_;
-  std::map<std::string, std::int64_t, std::less<>> environment_ids_;  ///< by their texts, of copy()
-  /// Of the row that copy() is at: their memory is that of the rows before.
+  std::int64_t last_key_id_ = 0;  ///< 0 for none
+  Count* last_count_ = nullptr;   ///< of the last key
+  std::string last_environment_;
+  std::int64_t last_environment_id_ = 0;  ///< 0 for none
+  /// Of the row that is added: their memory is that of the rows before.
   struct Texts {
     std::string config, template_digest, compile_key, outcome, reason, created_at, identity;
   } texts_;
-  std::int64_t last_key_id_ = 0, last_environment_id_ = 0;  ///< 0 for none
-  std::map<std::int64_t, Count> counts_;                    ///< by the key's number
+  std::map<std::int64_t, Count> counts_;  ///< by the key's number
 };
 
 }  // namespace ce::cache

@@ -39,17 +39,11 @@ void append_number(std::string& text, std::int64_t value) {
   text.append(digits.data(), digits.size());
 }
 
-float sample_at(std::span<const std::byte> bytes, std::size_t at) {
-  std::uint32_t bits = 0;
-  for (std::size_t i = 0; i < 4; ++i) bits |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
-  return std::bit_cast<float>(bits);
-}
-
 void append_samples(std::string& text, std::span<const std::byte> bytes) {
   text += '[';
-  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
-    if (at > 0) text += ',';
-    append_number(text, static_cast<double>(sample_at(bytes, at)));
+  for (std::size_t i = 0; i < count_of_samples(bytes); ++i) {
+    if (i > 0) text += ',';
+    append_number(text, static_cast<double>(sample_at(bytes, i)));
   }
   text += ']';
 }
@@ -86,18 +80,18 @@ class PlainText {
   /// Up to the next quotation mark.
   std::string_view take_text() { return take(rest_.find('"')); }
   /// A name of a field, with what stands before it, and its text.
-  bool take_text(std::string_view before, std::string& value) {
+  bool take_text(std::string_view before, std::string_view& value) {
     if (!skip(before) || !skip("\"")) return false;
     value = take_text();
     return skip("\"");
   }
   /// \tparam Integer  may not hold what is too large
-  template <class Integer>
-  bool take_integer(std::string_view before, Integer& value) {
+  template <class Integer = std::int64_t>
+  bool take_integer(std::string_view before, std::int64_t& value) {
     if (!skip(before)) return false;
     const std::string_view digits = take_number();
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc() && end == digits.data() + digits.size();
+    return error == std::errc() && end == digits.data() + digits.size() && std::in_range<Integer>(value);
   }
   /// A number that Figure can hold, or null.
   template <class Figure>
@@ -175,54 +169,77 @@ std::optional<std::map<std::string, std::string>> plain_environment(std::string_
   return environment;
 }
 
-bool take_samples(PlainText& text, std::vector<float>& samples) {
+void append_sample(std::vector<std::byte>& bytes, float sample) {
+  const auto bits = std::bit_cast<std::uint32_t>(sample);
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(bits >> shift));
+}
+
+bool take_samples(PlainText& text, std::vector<std::byte>& samples) {
   if (!text.skip("[")) return false;
   if (text.skip("]")) return true;
   do {
-    if (!text.take_figure(samples.emplace_back())) return false;
+    float sample = 0;
+    if (!text.take_figure(sample)) return false;
+    append_sample(samples, sample);
   } while (text.skip(","));
   return text.skip("]");
 }
 
-bool take_outcome(PlainText& text, Outcome& outcome) {
-  std::string word;
+bool take_outcome(PlainText& text, std::string_view& outcome) {
+  std::string_view word;
   if (!text.take_text(R"(,"outcome":)", word)) return false;
-  outcome = word == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined;
-  return word == name(outcome);
+  for (const Outcome one : {Outcome::measured, Outcome::quarantined})
+    if (name(one) == word) {
+      outcome = name(one);
+      return true;
+    }
+  return false;
 }
 
-/// What to_json() wrote, where nothing in it had to be escaped; else nothing.
-std::optional<Measurement> plain_measurement(std::string_view line) {
+/// Lines of one search come one after the other, and have the same.
+struct LastEnvironment {
+  std::string text;
+  Environment values;
+};
+
+LastEnvironment& last_environment() {
+  thread_local LastEnvironment last;
+  return last;
+}
+
+bool take_environment(PlainText& text, std::string_view& environment) {
+  LastEnvironment& last = last_environment();
+  if (!text.skip(R"(,"environment":)")) return false;
+  const std::string_view before = text.rest();
+  if (last.text.empty() || !text.skip(last.text)) {
+    auto values = take_environment(text);
+    if (!values) return false;
+    last = {.text = std::string(before.substr(0, before.size() - text.rest().size())),
+            .values = *std::move(values)};
+  }
+  environment = before.substr(0, last.text.size());
+  return true;
+}
+
+/// Where nothing in the line had to be escaped: what to_json() wrote, as a view of it; else nothing.
+/// \param samples  becomes those of the view
+std::optional<MeasurementView> plain_measurement(std::string_view line, std::vector<std::byte>& samples) {
   if (!is_plain_text(line)) return std::nullopt;
-  Measurement m;
+  MeasurementView m;
   PlainText text(line);
-  const auto take_environment_of = [&](Measurement& measurement) {
-    // Lines of one search come one after the other, and have the same.
-    thread_local std::string last_text;
-    thread_local Environment last;
-    if (!text.skip(R"(,"environment":)")) return false;
-    if (last_text.empty() || !text.skip(last_text)) {
-      const std::string_view before = text.rest();
-      auto environment = take_environment(text);
-      if (!environment) return false;
-      last_text = before.substr(0, before.size() - text.rest().size());
-      last = *std::move(environment);
-    }
-    measurement.environment = last;
-    return true;
-  };
   const bool taken =
       text.take_integer(R"({"bytes":)", m.bytes) && text.take_text(R"(,"compile_key":)", m.compile_key) &&
       text.take_text(R"(,"config":)", m.config) && text.take_text(R"(,"created_at":)", m.created_at) &&
-      text.take_text(R"(,"device":)", m.key.device) && take_environment_of(m) &&
-      text.take_integer(R"(,"local_bytes":)", m.local_bytes) && text.skip(R"(,"median_us":)") &&
+      text.take_text(R"(,"device":)", m.device) && take_environment(text, m.environment) &&
+      text.take_integer<int>(R"(,"local_bytes":)", m.local_bytes) && text.skip(R"(,"median_us":)") &&
       text.take_figure(m.median_us) && take_outcome(text, m.outcome) &&
-      text.take_text(R"(,"problem":)", m.key.problem) && text.take_text(R"(,"reason":)", m.reason) &&
-      text.take_integer(R"(,"registers":)", m.registers) && text.take_integer(R"(,"rows":)", m.rows) &&
-      text.skip(R"(,"samples_us":)") && take_samples(text, m.samples_us) && text.skip(R"(,"spread":)") &&
-      text.take_figure(m.spread) && text.take_integer(R"(,"stage":)", m.stage) &&
+      text.take_text(R"(,"problem":)", m.problem) && text.take_text(R"(,"reason":)", m.reason) &&
+      text.take_integer<int>(R"(,"registers":)", m.registers) && text.take_integer(R"(,"rows":)", m.rows) &&
+      text.skip(R"(,"samples_us":)") && take_samples(text, samples) && text.skip(R"(,"spread":)") &&
+      text.take_figure(m.spread) && text.take_integer<int>(R"(,"stage":)", m.stage) &&
       text.take_text(R"(,"template_digest":)", m.template_digest) && text.skip("}");
   if (!taken || !text.rest().empty() || !is_time(m.created_at)) return std::nullopt;
+  m.samples = samples;
   return m;
 }
 
@@ -341,18 +358,22 @@ bool is_time(std::string_view text) noexcept {
 std::vector<std::byte> encode_samples(std::span<const float> samples) {
   std::vector<std::byte> bytes;
   bytes.reserve(4 * samples.size());
-  for (const float sample : samples) {
-    const auto bits = std::bit_cast<std::uint32_t>(sample);
-    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(bits >> shift));
-  }
+  for (const float sample : samples) append_sample(bytes, sample);
   return bytes;
 }
 
 std::vector<float> decode_samples(std::span<const std::byte> bytes) {
   std::vector<float> samples;
-  samples.reserve(bytes.size() / 4);
-  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) samples.push_back(sample_at(bytes, at));
+  samples.reserve(count_of_samples(bytes));
+  for (std::size_t i = 0; i < count_of_samples(bytes); ++i) samples.push_back(sample_at(bytes, i));
   return samples;
+}
+
+float sample_at(std::span<const std::byte> bytes, std::size_t number) noexcept {
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < sizeof bits; ++i)
+    bits |= std::to_integer<std::uint32_t>(bytes[sizeof bits * number + i]) << (8 * i);
+  return std::bit_cast<float>(bits);
 }
 
 std::string encode_environment(const std::map<std::string, std::string>& environment) {
@@ -371,34 +392,47 @@ std::map<std::string, std::string> decode_environment(const std::string& text) {
   return parse_json<json>(text).get<std::map<std::string, std::string>>();
 }
 
-std::string to_json(const Measurement& m) {
-  const std::vector<std::byte> samples = encode_samples(m.samples_us);
-  const std::string environment = encode_environment(m.environment.map());
+MeasurementView view_without_lists(const Measurement& m) noexcept {
+  return {.problem = m.key.problem,
+          .device = m.key.device,
+          .config = m.config,
+          .template_digest = m.template_digest,
+          .compile_key = m.compile_key,
+          .outcome = name(m.outcome),
+          .reason = m.reason,
+          .stage = m.stage,
+          .rows = m.rows,
+          .bytes = m.bytes,
+          .samples = {},
+          .median_us = m.median_us,
+          .spread = m.spread,
+          .registers = m.registers,
+          .local_bytes = m.local_bytes,
+          .environment = {},
+          .created_at = m.created_at};
+}
+
+EncodedMeasurement::EncodedMeasurement(const Measurement& measurement)
+    : samples_(encode_samples(measurement.samples_us)),
+      environment_(encode_environment(measurement.environment.map())),
+      view_(view_without_lists(measurement)) {
+  view_.samples = samples_;
+  view_.environment = environment_;
+}
+
+std::string to_json(const Measurement& measurement) {
+  const EncodedMeasurement encoded(measurement);
   constexpr std::size_t usual_rest = 512, usual_sample = 18;
   std::string text;
-  text.reserve(environment.size() + usual_rest + usual_sample * m.samples_us.size());
-  append_json(text, {.problem = m.key.problem,
-                     .device = m.key.device,
-                     .config = m.config,
-                     .template_digest = m.template_digest,
-                     .compile_key = m.compile_key,
-                     .outcome = name(m.outcome),
-                     .reason = m.reason,
-                     .stage = m.stage,
-                     .rows = m.rows,
-                     .bytes = m.bytes,
-                     .samples = samples,
-                     .median_us = m.median_us,
-                     .spread = m.spread,
-                     .registers = m.registers,
-                     .local_bytes = m.local_bytes,
-                     .environment = environment,
-                     .created_at = m.created_at});
+  text.reserve(encoded.view().environment.size() + usual_rest + usual_sample * measurement.samples_us.size());
+  append_json(text, encoded.view());
   return text;
 }
 
 Measurement from_json(std::string_view text) {
-  if (auto measurement = plain_measurement(text)) return *std::move(measurement);
+  std::vector<std::byte> samples;
+  if (const auto plain = plain_measurement(text, samples))
+    return measurement_of(*plain, last_environment().values);
   const json object = parse_json<json>(text);
   return {.key = {.problem = text_in(object, "problem"), .device = text_in(object, "device")},
           .config = text_in(object, "config"),
@@ -416,6 +450,34 @@ Measurement from_json(std::string_view text) {
           .local_bytes = whole_number_in<int>(object, "local_bytes"),
           .environment = environment_in(object),
           .created_at = time_in(object)};
+}
+
+ParsedMeasurement::ParsedMeasurement(std::string_view line) {
+  if (const auto plain = plain_measurement(line, samples_)) {
+    view_ = *plain;
+    return;
+  }
+  odd_ = std::make_unique<Odd>(from_json(line));
+  view_ = odd_->encoded.view();
+}
+
+Measurement measurement_of(const MeasurementView& view, const Environment& environment) {
+  return {.key = {.problem = std::string(view.problem), .device = std::string(view.device)},
+          .config = std::string(view.config),
+          .template_digest = std::string(view.template_digest),
+          .compile_key = std::string(view.compile_key),
+          .outcome = view.outcome == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined,
+          .reason = std::string(view.reason),
+          .stage = static_cast<int>(view.stage),
+          .rows = view.rows,
+          .bytes = view.bytes,
+          .samples_us = decode_samples(view.samples),
+          .median_us = view.median_us,
+          .spread = view.spread,
+          .registers = static_cast<int>(view.registers),
+          .local_bytes = static_cast<int>(view.local_bytes),
+          .environment = environment,
+          .created_at = std::string(view.created_at)};
 }
 
 std::string identity_of_line(std::string_view line) { return digest({line}); }

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/measurement.hpp"
@@ -17,6 +19,11 @@ namespace ce::cache {
 /// 32-bit floats, least significant byte first.
 [[nodiscard]] std::vector<std::byte> encode_samples(std::span<const float> samples);
 [[nodiscard]] std::vector<float> decode_samples(std::span<const std::byte> bytes);
+[[nodiscard]] constexpr std::size_t count_of_samples(std::span<const std::byte> bytes) noexcept {
+  return bytes.size() / sizeof(float);
+}
+/// \param number  below their count
+[[nodiscard]] float sample_at(std::span<const std::byte> bytes, std::size_t number) noexcept;
 
 /// One JSON object. Bytes that are no UTF-8 (a driver may report anything) become U+FFFD.
 [[nodiscard]] std::string encode_environment(const std::map<std::string, std::string>& environment);
@@ -36,6 +43,25 @@ struct MeasurementView {
   std::string_view created_at;
 };
 
+/// Of a measurement that outlives it, without samples and environment, which it keeps in another form.
+[[nodiscard]] MeasurementView view_without_lists(const Measurement& measurement) noexcept;
+
+/// A measurement as a view, and the two that it keeps in another form.
+class EncodedMeasurement {
+ public:
+  /// \param measurement  outlives this
+  explicit EncodedMeasurement(const Measurement& measurement);
+  EncodedMeasurement(const EncodedMeasurement&) = delete;
+  EncodedMeasurement& operator=(const EncodedMeasurement&) = delete;
+
+  [[nodiscard]] const MeasurementView& view() const noexcept { return view_; }
+
+ private:
+  const std::vector<std::byte> samples_;
+  const std::string environment_;
+  MeasurementView view_;
+};
+
 /// Appends what to_json() says of the same measurement.
 void append_json(std::string& text, const MeasurementView& measurement);
 
@@ -44,6 +70,30 @@ void append_json(std::string& text, const MeasurementView& measurement);
 [[nodiscard]] std::string to_json(const Measurement& measurement);
 /// \throws InvalidArgument naming the field, std::exception for what is no JSON
 [[nodiscard]] Measurement from_json(std::string_view text);
+
+/// \param environment  what that of the view says
+[[nodiscard]] Measurement measurement_of(const MeasurementView& view, const Environment& environment);
+
+/// What from_json() reads, as a view of the line and of what is kept here: of most lines nothing but samples.
+class ParsedMeasurement {
+ public:
+  /// \param line  outlives this \throws as from_json()
+  explicit ParsedMeasurement(std::string_view line);
+
+  [[nodiscard]] const MeasurementView& view() const noexcept { return view_; }
+
+ private:
+  /// What was written in another form than here.
+  struct Odd {
+    explicit Odd(Measurement&& parsed) : measurement(std::move(parsed)), encoded(measurement) {}
+    const Measurement measurement;
+    const EncodedMeasurement encoded;
+  };
+
+  std::vector<std::byte> samples_;
+  std::unique_ptr<Odd> odd_;
+  MeasurementView view_;
+};
 
 /// Of what to_json() has written.
 [[nodiscard]] std::string identity_of_line(std::string_view line);

@@ -11,6 +11,7 @@
 #include <future>
 #include <istream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string_view>
 #include <thread>
@@ -59,18 +60,19 @@ bool next_line(std::istream& in, std::string& line) {
 struct Line {
   std::int64_t number;
   std::string text;
-  Measurement measurement = {};
+  std::optional<ParsedMeasurement> measurement = {};  ///< of the text, which stays where it is from then on
   std::string digest = {}, identity = {};
   std::exception_ptr error = {};
 };
 
-void parse(Line& line, bool with_identity) {
+/// \param written  where there is room for a line
+void parse(Line& line, std::string& written) {
   try {
-    line.measurement = from_json(line.text);
-    expect_possible(line.measurement);
+    const MeasurementView& measurement = line.measurement.emplace(line.text).view();
+    expect_possible(measurement);
     line.digest = digest({line.text});
-    if (!with_identity) return;
-    const std::string written = to_json(line.measurement);
+    written.clear();
+    append_json(written, measurement);
     line.identity = written == line.text ? line.digest : identity_of_line(written);
   } catch (const std::exception&) {
     line.error = std::current_exception();
@@ -80,12 +82,12 @@ void parse(Line& line, bool with_identity) {
 /// Parses lines on threads, some ahead of the one that is asked for, and hands them over in their order.
 class ParsedAhead {
  public:
-  ParsedAhead(bool with_identities, std::function<void(Line&&)> take)
-      : with_identities_(with_identities), take_(std::move(take)) {}
+  explicit ParsedAhead(std::function<void(const Line&)> take) : take_(std::move(take)) {}
 
   void add(Line&& line) {
+    bytes_ += line.text.size();
     next_.push_back(std::move(line));
-    if (next_.size() == lines_at_once) begin(std::launch::async);
+    if (next_.size() == lines_at_once || bytes_ >= bytes_at_once) begin(std::launch::async);
     if (ahead_.size() > threads_) take_first();
   }
   /// All that were added.
@@ -95,31 +97,33 @@ class ParsedAhead {
   }
 
  private:
-  static constexpr std::size_t lines_at_once = 1024;
+  static constexpr std::size_t lines_at_once = 1024, bytes_at_once = std::size_t{4} << 20;
 
   void begin(std::launch when) {
-    ahead_.push_back(std::async(when, [lines = std::exchange(next_, {}), with = with_identities_]() mutable {
-      for (Line& line : lines) parse(line, with);
+    bytes_ = 0;
+    ahead_.push_back(std::async(when, [lines = std::exchange(next_, {})]() mutable {
+      std::string written;
+      for (Line& line : lines) parse(line, written);
       return std::move(lines);
     }));
   }
   void take_first() {
-    std::vector<Line> lines = ahead_.front().get();
+    const std::vector<Line> lines = ahead_.front().get();
     ahead_.pop_front();
-    for (Line& line : lines) take_(std::move(line));
+    for (const Line& line : lines) take_(line);
   }
 
-  const bool with_identities_;
-  const std::function<void(Line&&)> take_;
+  const std::function<void(const Line&)> take_;
   const std::size_t threads_ = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
   std::vector<Line> next_;
+  std::size_t bytes_ = 0;  ///< of these
   std::deque<std::future<std::vector<Line>>> ahead_;
 };
 
 }  // namespace
 
-void visit_export(std::istream& in, const std::string& name, Identities identities,
-                  const std::function<void(Measurement&&, const std::string& identity)>& visit) {
+void visit_export(std::istream& in, const std::string& name,
+                  const std::function<void(const MeasurementView&, std::string_view identity)>& visit) {
   std::int64_t number = 0;
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw InvalidArgument(fmt::format("line {} of {}", number, name), found, expected);
@@ -128,7 +132,7 @@ void visit_export(std::istream& in, const std::string& name, Identities identiti
   std::size_t count = 0;
   std::string digests;
   bool has_ended = false;
-  ParsedAhead lines(identities == Identities::told, [&](Line&& line) {
+  ParsedAhead lines([&](const Line& line) {
     try {
       if (line.error) std::rethrow_exception(line.error);
     } catch (const InvalidArgument& error) {
@@ -142,7 +146,7 @@ void visit_export(std::istream& in, const std::string& name, Identities identiti
     }
     digests += line.digest;
     ++count;
-    visit(std::move(line.measurement), line.identity);
+    visit(line.measurement->view(), line.identity);
   });
   for (std::string line; next_line(in, line);) {
     ++number;
@@ -170,10 +174,30 @@ void visit_export(std::istream& in, const std::string& name, Identities identiti
   if (!has_ended) fail("no end of an export, but the last line", last_line(count, digests));
 }
 
+std::size_t announced_measurements(std::istream& in) {
+  constexpr std::streamoff longest_end = 128;
+  std::string end(longest_end, '\0');
+  in.seekg(0, std::ios::end);
+  in.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(in.tellg()) - longest_end));
+  in.read(end.data(), longest_end);
+  end.resize(static_cast<std::size_t>(in.gcount()));
+  in.clear();
+  const json line =
+      json::parse(end.substr(std::min(end.size(), end.rfind(beginning_of_end))), nullptr, false);
+  const auto found = line.is_object() ? line.find("measurements") : line.end();
+  return found != line.end() && found->is_number_unsigned() ? found->get<std::size_t>() : 0;
+}
+
 std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
   std::vector<Measurement> list;
-  visit_export(in, name, Identities::left_out, [&](Measurement&& measurement, const std::string&) {
-    list.push_back(std::move(measurement));
+  std::string text;
+  Environment environment;
+  visit_export(in, name, [&](const MeasurementView& measurement, std::string_view) {
+    if (measurement.environment != text) {
+      text = measurement.environment;
+      environment = decode_environment(text);
+    }
+    list.push_back(measurement_of(measurement, environment));
   });
   return list;
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/codec.hpp"
 #include "cache/measurement.hpp"
 
 namespace ce::cache {
@@ -36,18 +37,17 @@ class ExportWriter {
 
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
-/// Whether the identity of each measurement is told, which takes as long as to write it.
-enum class Identities : bool { left_out, told };
-
 /// In the order of the lines, which threads parse ahead.
 /// \param name  of the stream, for messages
 /// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
 /// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see
 /// possible.hpp)
 /// What was visited before that is to be forgotten then.
-void visit_export(std::istream& in, const std::string& name, Identities identities,
-                  const std::function<void(Measurement&&, const std::string& identity)>& visit);
+void visit_export(std::istream& in, const std::string& name,
+                  const std::function<void(const MeasurementView&, std::string_view identity)>& visit);
 /// The same as a list.
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
+/// How many measurements the end of an export speaks of; 0 where there is no end. Leaves the stream there.
+[[nodiscard]] std::size_t announced_measurements(std::istream& in);
 
 }  // namespace ce::cache

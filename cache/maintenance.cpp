@@ -1,17 +1,23 @@
 #include "cache/maintenance.hpp"
 
 #include <SQLiteCpp/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <mutex>
 #include <ostream>
-#include <tuple>
+#include <system_error>
 #include <utility>
 
 #include "base/in_order.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
+#include "cache/file_system.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/open.hpp"
 #include "cache/ownership.hpp"
@@ -43,60 +49,111 @@ std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
 }
 
 /// \throws InvalidArgument naming the file, the measurement and its field
-void expect_possible_in(const fs::path& file, const Measurement& measurement) {
+void expect_possible_in(const fs::path& file, const MeasurementView& measurement) {
   try {
     expect_possible(measurement);
   } catch (const InvalidArgument& error) {
+    const Key key{.problem = std::string(measurement.problem), .device = std::string(measurement.device)};
     throw InvalidArgument(fmt::format("{}: {} of a measurement of {} of key {}", file.string(),
-                                      error.argument(), measurement.created_at, measurement.key.id()),
+                                      error.argument(), measurement.created_at, key.id()),
                           error.value(), error.expected());
   }
 }
 
-/// What is chosen of them, with its lines.
-std::vector<Store::Recorded> select(std::vector<Store::Recorded> list,
-                                    const Maintenance::Selection& selection) {
-  if (!selection) return list;
-  std::vector<Measurement> measurements;
-  measurements.reserve(list.size());
-  for (Store::Recorded& one : list) measurements.push_back(std::move(one.measurement));
-  std::vector<Store::Recorded> chosen;
-  for (Measurement& measurement : selection(std::move(measurements))) {
-    std::string line = to_json(measurement);
-    std::string identity = identity_of_line(line);
-    chosen.push_back({std::move(measurement), std::move(identity), std::move(line)});
-  }
-  return chosen;
-}
-
-bool comes_before_in_export(const Store::Recorded& a, const Store::Recorded& b) {
-  return std::tie(a.measurement.created_at, a.identity) < std::tie(b.measurement.created_at, b.identity);
-}
-
 /// What an export says of one key.
-struct Exported {
-  std::vector<Store::Recorded> list;  ///< in its order
-  std::int64_t left_out = 0;
-  std::string because;  ///< of the first of these
-};
+class Exported {
+ public:
+  explicit Exported(KeyRows all) : rows_(std::move(all)) {
+    rows_.expect_whole(KeyRows::Lines::kept);
+    rows_.sort();
+    for (const KeyRows::Row& row : rows_.rows())
+      add(why_impossible(row.measurement), {row.measurement.created_at, row.identity, row.line});
+    std::sort(lines_.begin(), lines_.end());
+  }
+  explicit Exported(const std::vector<Measurement>& chosen) {
+    for (const Measurement& measurement : chosen) {
+      const std::string_view line = texts_.keep(to_json(measurement));
+      add(why_impossible(measurement),
+          {texts_.keep(measurement.created_at), texts_.keep(identity_of_line(line)), line});
+    }
+    std::sort(lines_.begin(), lines_.end());
+  }
 
-Exported exported(std::vector<Store::Recorded> list) {
-  Exported of_key;
-  std::erase_if(list, [&](const Store::Recorded& one) {
-    std::string because = why_impossible(one.measurement);
-    if (because.empty()) return false;
-    if (of_key.left_out++ == 0) of_key.because = std::move(because);
-    return true;
-  });
-  std::sort(list.begin(), list.end(), comes_before_in_export);
-  of_key.list = std::move(list);
-  return of_key;
-}
+  /// In this order.
+  struct Line {
+    std::string_view created_at, identity, text;
+    friend auto operator<=>(const Line&, const Line&) = default;
+  };
+  [[nodiscard]] const std::vector<Line>& lines() const noexcept { return lines_; }
+  [[nodiscard]] std::int64_t left_out() const noexcept { return left_out_; }
+  /// Of the first that was left out.
+  [[nodiscard]] const std::string& because() const noexcept { return because_; }
+
+ private:
+  /// \param impossible  why no import would take it
+  void add(std::string&& impossible, const Line& line) {
+    if (impossible.empty())
+      lines_.push_back(line);
+    else if (left_out_++ == 0)
+      because_ = std::move(impossible);
+  }
+
+  KeyRows rows_;
+  Texts texts_;
+  std::vector<Line> lines_;
+  std::int64_t left_out_ = 0;
+  std::string because_;
+};
 
 }  // namespace
 
+/// A database that takes its place once it is full. Until then nobody knows of it: what fails, or is killed, leaves nothing
+/// in that place, and what comes there meanwhile stays.
+class Maintenance::Draft {
+ public:
+  explicit Draft(const fs::path& of) : place_(of), path_(path_beside(of)) {
+    remove();  // of a process of the same number, which was killed
+    create_file(path_);
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() { remove(); }
+
+  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
+
+  /// \returns false where something has come into its place meanwhile
+  [[nodiscard]] bool take_place() const {
+    const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool is_kept = descriptor >= 0 && ::fsync(descriptor) == 0;
+    if (descriptor >= 0) ::close(descriptor);
+    // Not every file system has links.
+    if (is_kept && (::link(path_.c_str(), place_.c_str()) == 0 ||
+                    (errno != EEXIST &&
+                     ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)))
+      return true;
+    if (is_kept && errno == EEXIST) return false;
+    throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", place_.string(),
+                                    std::generic_category().message(errno)));
+  }
+
+ private:
+  static fs::path path_beside(const fs::path& of) {
+    static std::atomic<int> number = 0;
+    return of.parent_path() / fmt::format(".ce-tune.{}.{}.new", ::getpid(), number++);
+  }
+  void remove() const noexcept {
+    std::error_code ignored;
+    for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(path_.string() + end, ignored);
+  }
+
+  const fs::path place_, path_;
+};
+
 Maintenance::Maintenance(fs::path path, std::unique_ptr<Store> store)
     : path_(std::move(path)), store_(std::move(store)) {}
+Maintenance::Maintenance(Maintenance&&) noexcept = default;
+Maintenance& Maintenance::operator=(Maintenance&&) noexcept = default;
+Maintenance::~Maintenance() = default;
 
 Maintenance Maintenance::open(const fs::path& path) {
   const fs::path file = existing_file(path);
@@ -107,6 +164,26 @@ Maintenance Maintenance::create(const fs::path& path) {
   const fs::path file = fs::absolute(path);
   create_file(file);
   return {file, writable(file, IfEmpty::fill)};
+}
+
+Maintenance Maintenance::create_to_fill(const fs::path& path) {
+  const fs::path file = fs::absolute(path);
+  // Where it cannot be made elsewhere first, what creates it in its place tells why.
+  std::error_code error;
+  const bool is_free = fs::symlink_status(file, error).type() == fs::file_type::not_found &&
+                       ::access(file.parent_path().c_str(), W_OK) == 0 &&
+                       network_file_system(file.parent_path()).empty();
+  const bool has_journal =
+      fs::exists(file.string() + "-wal", error) || fs::exists(file.string() + "-journal", error);
+  if (!is_free || has_journal) return create(path);
+  auto draft = std::make_unique<Draft>(file);
+  try {
+    Maintenance created(file, open_draft(draft->path()));
+    created.draft_ = std::move(draft);
+    return created;
+  } catch (const SQLite::Exception& failed) {
+    rethrow(file, failed);
+  }
 }
 
 Maintenance Maintenance::copy(const fs::path& path) {
@@ -128,23 +205,37 @@ auto Maintenance::run(const Action& action) {
   }
 }
 
-void Maintenance::expect_readable(bool with_binaries) {
-  if (const std::string writer = with_binaries ? other_writer_of(path_) : ""; !writer.empty())
+template <class Action>
+auto Maintenance::fill(const Action& action) {
+  auto result = run(action);
+  if (draft_ == nullptr) return result;
+  run([&] { store_->end_draft(); });
+  store_.reset();
+  if (!draft_->take_place()) {
+    const Maintenance filled = read(draft_->path());
+    Maintenance there = create(path_);
+    static_cast<void>(there.merge({&filled, 1}, true));
+  }
+  draft_.reset();
+  return result;
+}
+
+void Maintenance::expect_own_binaries() {
+  if (const std::string writer = other_writer_of(path_); !writer.empty())
     throw DatabaseError(fmt::format(
         "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
         path_.string(), writer));
-  if (with_binaries) run([&] { store_->expect_readable_binaries(); });
-  run([&] {
-    store_->check_each([&](const Measurement& measurement) { expect_possible_in(path_, measurement); });
-  });
 }
 
 std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> others, bool with_binaries) {
   std::vector<Store*> stores;
   for (const Maintenance& other : others) stores.push_back(other.store_.get());
-  return run([&] {
+  const auto check = [&](std::size_t number, const MeasurementView& measurement) {
+    expect_possible_in(others[number].path_, measurement);
+  };
+  return fill([&] {
     try {
-      return store_->merge(stores, with_binaries, Triggers::off);
+      return store_->merge(stores, with_binaries, Triggers::off, check);
     } catch (const NotReadable& error) {
       rethrow(others[error.number()].path_, error);
     }
@@ -155,19 +246,25 @@ Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection
   return run([&] {
     Written written;
     ExportWriter writer(out);
+    store_->expect_all_listed();
     const std::vector<KeySummary> keys = store_->keys();
     std::mutex reading;
     const auto lines_of = [&](std::size_t i) {
       std::unique_lock lock(reading);
-      std::vector<Store::Recorded> list = store_->recorded(keys[i].key);
+      if (selection) {
+        std::vector<Measurement> list = store_->measurements(keys[i].key);
+        lock.unlock();
+        return Exported(selection(std::move(list)));
+      }
+      KeyRows rows = store_->rows(keys[i].key);
       lock.unlock();
-      return exported(select(std::move(list), selection));
+      return Exported(std::move(rows));
     };
     make_in_order(keys.size(), lines_of, [&](std::size_t, const Exported& of_key) {
-      for (const Store::Recorded& one : of_key.list) writer.add(one.line, one.identity);
-      written.measurements += static_cast<std::int64_t>(of_key.list.size());
-      if (written.left_out == 0) written.because = of_key.because;
-      written.left_out += of_key.left_out;
+      for (const Exported::Line& line : of_key.lines()) writer.add(line.text, line.identity);
+      written.measurements += static_cast<std::int64_t>(of_key.lines().size());
+      if (written.left_out == 0) written.because = of_key.because();
+      written.left_out += of_key.left_out();
     });
     writer.end();
     return written;
@@ -175,7 +272,7 @@ Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection
 }
 
 std::int64_t Maintenance::add(const Store::Source& source) {
-  return run([&] { return store_->add(source); });
+  return fill([&] { return store_->add(source); });
 }
 
 bool Maintenance::pin(const Pin& pin) {

@@ -27,18 +27,21 @@ class Maintenance {
   [[nodiscard]] static Maintenance open(const std::filesystem::path& path);
   /// The same, and creates it, or its tables, where there are none.
   [[nodiscard]] static Maintenance create(const std::filesystem::path& path);
+  /// The same, for one add() or merge() of much, and nothing after it. Where there is no file, there is none before that
+  /// has succeeded.
+  [[nodiscard]] static Maintenance create_to_fill(const std::filesystem::path& path);
   /// The file itself, for reading; what others commit meanwhile is seen. \throws NotFound, DatabaseError
   [[nodiscard]] static Maintenance read(const std::filesystem::path& path);
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Maintenance copy(const std::filesystem::path& path);
 
-  /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written,
-  /// InvalidArgument naming the field of one that cannot be (see possible.hpp), DatabaseError where binaries are asked
-  /// for that others can have written
-  void expect_readable(bool with_binaries);
+  /// \throws DatabaseError where others can have written its binaries
+  void expect_own_binaries();
   /// Adds what the others have, all or nothing. Merging is commutative and idempotent: the measurements of all, each
   /// once. Binaries run on the device, so they come only when `with_binaries` says so.
   /// \returns what of each was new, of several that have the same the first
+  /// \throws Damaged where a measurement of the others is not what was written, InvalidArgument naming the field of one
+  /// that cannot be (see possible.hpp)
   std::vector<Store::Copied> merge(std::span<const Maintenance> others, bool with_binaries);
 
   /// Of the measurements of one key, those to write. Called on several threads at once.
@@ -77,12 +80,22 @@ class Maintenance {
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
+  Maintenance(Maintenance&&) noexcept;
+  Maintenance& operator=(Maintenance&&) noexcept;
+  ~Maintenance();
+
  private:
+  class Draft;
+
   Maintenance(std::filesystem::path path, std::unique_ptr<Store> store);
   template <class Action>
   auto run(const Action& action);
 
+  template <class Action>
+  auto fill(const Action& action);
+
   std::filesystem::path path_;
+  std::unique_ptr<Draft> draft_;  ///< goes after its store
   std::unique_ptr<Store> store_;
 };
 

@@ -14,33 +14,13 @@
 namespace ce::cache {
 namespace {
 
-constexpr int environment_column = 15, time_column = 16, environment_id_column = 17;
-
-/// \throws std::exception where the environment is no JSON
-Measurement measurement_of(const MeasurementView& view, MetEnvironments::One& environment) {
-  return {.key = {.problem = std::string(view.problem), .device = std::string(view.device)},
-          .config = std::string(view.config),
-          .template_digest = std::string(view.template_digest),
-          .compile_key = std::string(view.compile_key),
-          .outcome = view.outcome == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined,
-          .reason = std::string(view.reason),
-          .stage = static_cast<int>(view.stage),
-          .rows = view.rows,
-          .bytes = view.bytes,
-          .samples_us = decode_samples(view.samples),
-          .median_us = view.median_us,
-          .spread = view.spread,
-          .registers = static_cast<int>(view.registers),
-          .local_bytes = static_cast<int>(view.local_bytes),
-          .environment = environment.values(),
-          .created_at = std::string(view.created_at)};
-}
+constexpr int time_column = 16;
 
 /// Nothing, and why, where it is not what was written.
 std::optional<Measurement> read_if_whole(const Query& row, MetEnvironments& met, std::string& problem,
                                          std::string& line) {
   MetEnvironments::One& environment = met.of(row);
-  const MeasurementView view = view_of(row, environment);
+  const MeasurementView view = view_of(row, environment.text());
   line.clear();
   append_json(line, view);
   if (identity_of_line(line) != row.text_view(identity_column)) {
@@ -48,7 +28,7 @@ std::optional<Measurement> read_if_whole(const Query& row, MetEnvironments& met,
     return std::nullopt;
   }
   try {
-    return measurement_of(view, environment);
+    return measurement_of(view, environment.values());
   } catch (const std::exception& error) {
     problem = error.what();
     return std::nullopt;
@@ -78,7 +58,7 @@ MetEnvironments::One& MetEnvironments::of(const Query& row) {
   return met_.try_emplace(id, row.text(environment_column)).first->second;
 }
 
-MeasurementView view_of(const Query& row, const MetEnvironments::One& environment) {
+MeasurementView view_of(const Query& row, std::string_view environment) {
   return {.problem = row.text_view(0),
           .device = row.text_view(1),
           .config = row.text_view(2),
@@ -94,22 +74,17 @@ MeasurementView view_of(const Query& row, const MetEnvironments::One& environmen
           .spread = row.real(12),
           .registers = row.integer(13),
           .local_bytes = row.integer(14),
-          .environment = environment.text(),
+          .environment = environment,
           .created_at = row.text_view(time_column)};
 }
 
 Measurement read_measurement(const Query& row, MetEnvironments& met) {
   MetEnvironments::One& environment = met.of(row);
-  return measurement_of(view_of(row, environment), environment);
+  return measurement_of(view_of(row, environment.text()), environment.values());
 }
 
 Measurement read_whole_measurement(const Query& row, MetEnvironments& met) {
-  std::string line;
-  return read_whole_measurement(row, met, line);
-}
-
-Measurement read_whole_measurement(const Query& row, MetEnvironments& met, std::string& line) {
-  std::string problem;
+  std::string line, problem;
   if (auto measurement = read_if_whole(row, met, problem, line)) return *std::move(measurement);
   throw SQLite::Exception(
       fmt::format("a measurement of {} is not what was written: {}", row.text(time_column), problem),

@@ -21,6 +21,8 @@ namespace ce::cache {
 [[nodiscard]] std::string measurement_columns(std::string_view problem = "p.text",
                                               std::string_view device = "d.text");
 
+/// Where in there the environment stands, and the number of its row.
+inline constexpr int environment_column = 15, environment_id_column = 17;
 /// Where the identity stands: behind those.
 inline constexpr int identity_column = 18;
 
@@ -56,7 +58,7 @@ class MetEnvironments {
 };
 
 /// Of a row that begins with measurement_columns(), as long as it is the present one.
-[[nodiscard]] MeasurementView view_of(const Query& row, const MetEnvironments::One& environment);
+[[nodiscard]] MeasurementView view_of(const Query& row, std::string_view environment);
 
 /// Of a row that begins with measurement_columns().
 /// \throws std::exception where the environment is no JSON
@@ -65,8 +67,6 @@ class MetEnvironments {
 /// The same with its identity in identity_column.
 /// \throws SQLite::Exception with SQLITE_CORRUPT where it is not what was written
 [[nodiscard]] Measurement read_whole_measurement(const Query& row, MetEnvironments& met);
-/// \param line  becomes to_json() of it
-[[nodiscard]] Measurement read_whole_measurement(const Query& row, MetEnvironments& met, std::string& line);
 
 /// Whether read_whole_measurement() would return.
 [[nodiscard]] bool is_whole(const Query& row, MetEnvironments& met);

@@ -362,6 +362,16 @@ Opened open_file(const fs::path& path, IfEmpty if_empty) {
   }
 }
 
+std::unique_ptr<Store> open_draft(const fs::path& path) {
+  auto database = std::make_unique<SQLite::Database>(
+      real_path(path).string(), SQLite::OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | one_user);
+  for (const char* setting :
+       {"trusted_schema = OFF", "locking_mode = EXCLUSIVE", "journal_mode = OFF", "synchronous = OFF"})
+    database->exec(fmt::format("PRAGMA {}", setting));
+  create_tables(*database);
+  return std::make_unique<Store>(std::move(database));
+}
+
 std::unique_ptr<Store> open_reader(const fs::path& path) {
   require_regular_file(path);
   try {

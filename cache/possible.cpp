@@ -40,48 +40,52 @@ void expect_within(std::string_view field, Integer value, std::int64_t least, st
   expect(least <= value && value <= most, field, value, [&] { return fmt::format("{} to {}", least, most); });
 }
 
-void expect_text(std::string_view field, const std::string& text, std::size_t longest) {
+void expect_text(std::string_view field, std::string_view text, std::size_t longest) {
   if (text.size() > longest)
     throw InvalidArgument(field, fmt::format("{} bytes long", text.size()),
                           fmt::format("{} at most", longest));
 }
 
-void expect_name(std::string_view field, const std::string& text) {
+void expect_name(std::string_view field, std::string_view text) {
   expect(!text.empty(), field, "empty", "a text");
   expect_text(field, text, longest_text);
 }
 
 std::string times() { return fmt::format("{} to {} us", least_us, most_us); }
 
-void expect_figures(const Measurement& m) {
-  const bool measured = m.outcome == Outcome::measured;
+/// \param samples  in turns, \param count  of them
+template <class Samples>
+void expect_figures(const MeasurementView& m, std::size_t count, const Samples& samples) {
+  const bool measured = m.outcome == name(Outcome::measured);
   expect(is_possible_time(m.median_us) || (!measured && (m.median_us == 0 || std::isnan(m.median_us))),
          "median_us", m.median_us, [&] { return measured ? times() : "0, or " + times(); });
   expect(std::isnan(m.spread) || (0 <= m.spread && m.spread <= most_spread), "spread", m.spread,
          [] { return fmt::format("0 to {}, or null", most_spread); });
-  if ((measured && m.samples_us.empty()) || m.samples_us.size() > most_samples)
-    throw InvalidArgument("samples_us", fmt::format("{} samples long", m.samples_us.size()),
+  if ((measured && count == 0) || count > most_samples)
+    throw InvalidArgument("samples_us", fmt::format("{} samples long", count),
                           fmt::format("{} to {}", measured ? 1 : 0, most_samples));
-  for (const float sample : m.samples_us)
+  for (std::size_t i = 0; i < count; ++i) {
+    const float sample = samples(i);
     expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times);
+  }
 }
 
-void expect_date(const std::string& text) {
+void expect_date(std::string_view text) {
   constexpr std::size_t longest_to_tell = 64;
   expect_text("created_at", text, longest_to_tell);
   const auto number = [&](std::size_t at) { return (text[at] - '0') * 10 + text[at + 1] - '0'; };
   const auto within = [](int value, int least, int most) { return least <= value && value <= most; };
-  expect(is_time(text) && within(number(5), 1, 12) && within(number(8), 1, 31) && within(number(11), 0, 23) &&
-             within(number(14), 0, 59) && within(number(17), 0, 60),
-         "created_at", '"' + text + '"', "a time as 2026-11-21T12:13:58.797Z");
+  const bool holds = is_time(text) && within(number(5), 1, 12) && within(number(8), 1, 31) &&
+                     within(number(11), 0, 23) && within(number(14), 0, 59) && within(number(17), 0, 60);
+  if (!holds)
+    throw InvalidArgument("created_at", fmt::format("\"{}\"", text), "a time as 2026-11-21T12:13:58.797Z");
 }
 
-}  // namespace
-
-void expect_possible(const Measurement& m) {
-  const bool measured = m.outcome == Outcome::measured;
-  expect_name("problem", m.key.problem);
-  expect_name("device", m.key.device);
+template <class Samples>
+void expect_all(const MeasurementView& m, std::size_t count, const Samples& samples) {
+  const bool measured = m.outcome == name(Outcome::measured);
+  expect_name("problem", m.problem);
+  expect_name("device", m.device);
   expect_name("config", m.config);
   expect_name("template_digest", m.template_digest);
   expect_text("compile_key", m.compile_key, longest_text);
@@ -94,12 +98,12 @@ void expect_possible(const Measurement& m) {
   expect_within("rows", m.rows, least, most_rows);
   expect(!measured || m.rows <= m.bytes, "rows", m.rows,
          [&] { return fmt::format("1 to {}, as many bytes as they move", m.bytes); });
-  expect_figures(m);
+  expect_figures(m, count, samples);
   expect_within("registers", m.registers, 0, most_registers);
   expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);
 }
 
-std::string why_impossible(const Measurement& measurement) {
+std::string message_of(const auto& measurement) {
   try {
     expect_possible(measurement);
     return {};
@@ -107,6 +111,20 @@ std::string why_impossible(const Measurement& measurement) {
     return error.what();
   }
 }
+
+}  // namespace
+
+void expect_possible(const Measurement& m) {
+  expect_all(view_without_lists(m), m.samples_us.size(), [&](std::size_t i) { return m.samples_us[i]; });
+}
+
+void expect_possible(const MeasurementView& m) {
+  expect_all(m, count_of_samples(m.samples), [&](std::size_t i) { return sample_at(m.samples, i); });
+}
+
+std::string why_impossible(const Measurement& measurement) { return message_of(measurement); }
+
+std::string why_impossible(const MeasurementView& measurement) { return message_of(measurement); }
 
 bool is_possible(const Measurement& measurement) { return why_impossible(measurement).empty(); }
 

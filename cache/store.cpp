@@ -10,10 +10,12 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
 #include "base/digest.hpp"
+#include "base/in_order.hpp"
 #include "base/log.hpp"
 #include "base/time.hpp"
 #include "cache/bulk_insert.hpp"
@@ -38,30 +40,15 @@ std::string select_of_key(std::string_view which) {
 
 constexpr int id_column = identity_column + 1;
 
-Measurement read_row(const Query& row, MetEnvironments& met, const Measurement* /*which*/) {
-  return read_whole_measurement(row, met);
-}
-
-Store::Recorded read_row(const Query& row, MetEnvironments& met, const Store::Recorded* /*which*/) {
-  Store::Recorded recorded;
-  recorded.measurement = read_whole_measurement(row, met, recorded.line);
-  recorded.identity = row.text(identity_column);
-  return recorded;
-}
-
-const std::string& time_of(const Measurement& measurement) { return measurement.created_at; }
-const std::string& time_of(const Store::Recorded& recorded) { return recorded.measurement.created_at; }
-
 /// Oldest first; of one moment in the order of their rows.
-template <class Row>
-std::vector<Row> in_order(std::vector<std::pair<std::int64_t, Row>> rows) {
-  std::vector<std::pair<std::int64_t, Row>*> order;
+std::vector<Measurement> in_order(std::vector<std::pair<std::int64_t, Measurement>> rows) {
+  std::vector<std::pair<std::int64_t, Measurement>*> order;
   order.reserve(rows.size());
   for (auto& row : rows) order.push_back(&row);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::tie(time_of(a->second), a->first) < std::tie(time_of(b->second), b->first);
+    return std::tie(a->second.created_at, a->first) < std::tie(b->second.created_at, b->first);
   });
-  std::vector<Row> list;
+  std::vector<Measurement> list;
   list.reserve(rows.size());
   for (auto* row : order) list.push_back(std::move(row->second));
   return list;
@@ -161,24 +148,18 @@ SQLite::Statement& Store::prepared(std::string_view sql) {
   return *found->second;
 }
 
-template <class Row>
-std::vector<Row> Store::read(const Key& key, const std::string& select) {
+std::vector<Measurement> Store::read(const Key& key, const std::string& select) {
   const FoundKey found(prepared(select_key), key);
   if (found.id() == 0) return {};
   expect_whole(found.id());
-  std::vector<std::pair<std::int64_t, Row>> rows;
+  std::vector<std::pair<std::int64_t, Measurement>> rows;
   MetEnvironments met;
   Query query(prepared(select), found.id(), key.problem, key.device);
-  while (query.next())
-    rows.emplace_back(query.integer(id_column), read_row(query, met, static_cast<const Row*>(nullptr)));
+  while (query.next()) rows.emplace_back(query.integer(id_column), read_whole_measurement(query, met));
   return in_order(std::move(rows));
 }
 
-std::vector<Measurement> Store::measurements(const Key& key) {
-  return read<Measurement>(key, select_of_key_);
-}
-
-std::vector<Store::Recorded> Store::recorded(const Key& key) { return read<Recorded>(key, select_of_key_); }
+std::vector<Measurement> Store::measurements(const Key& key) { return read(key, select_of_key_); }
 
 std::vector<std::string> Store::identities(const Key& key) {
   std::vector<std::string> list;
@@ -189,7 +170,7 @@ std::vector<std::string> Store::identities(const Key& key) {
 }
 
 std::vector<Measurement> Store::history(const Key& key) {
-  std::vector<Measurement> list = read<Measurement>(key, select_history_);
+  std::vector<Measurement> list = read(key, select_history_);
   const bool has_final = std::any_of(list.begin(), list.end(), [](const auto& m) { return m.stage > 0; });
   return has_final ? list : measurements(key);
 }
@@ -333,7 +314,10 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
 
 std::int64_t Store::add(std::span<const Measurement> list) {
   const auto source = [&](const AddOne& add_one) {
-    for (const Measurement& measurement : list) add_one(Measurement(measurement), identity_of(measurement));
+    for (const Measurement& measurement : list) {
+      const EncodedMeasurement encoded(measurement);
+      add_one(encoded.view(), identity_of(measurement));
+    }
   };
   return add(source, Triggers::on);
 }
@@ -347,7 +331,7 @@ std::int64_t Store::add(const Source& source, Triggers triggers) {
   std::int64_t added = 0;
   {
     BulkInsert insert(*database_, triggers);
-    source([&](Measurement&& measurement, const std::string& identity) {
+    source([&](const MeasurementView& measurement, std::string_view identity) {
       added += insert.add(measurement, identity);
     });
     insert.finish();
@@ -357,51 +341,73 @@ std::int64_t Store::add(const Source& source, Triggers triggers) {
 }
 
 /// Where a page of an index is damaged, rows of a key can be out of reach.
-void Store::expect_whole(std::int64_t key_id) {
+std::int64_t Store::expect_whole(std::int64_t key_id) {
   Query query(prepared(R"sql(
     SELECT measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = ?1)
     FROM key_counts WHERE key_id = ?1)sql"),
               key_id);
   if (!query.next() || query.integer(0) != query.integer(1))
     throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
+  return query.integer(0);
 }
 
-void Store::expect_readable_binaries() {
-  for (Query query(prepared(select_binary_names)); query.next();) static_cast<void>(binary(query.text(0)));
+void Store::expect_all_listed() {
+  Query query(prepared(R"sql(
+    SELECT (SELECT COUNT(*) FROM measurements),
+      (SELECT SUM(c.measurements) FROM key_counts AS c JOIN keys AS k ON k.id = c.key_id
+       JOIN problems AS p ON p.id = k.problem_id JOIN device_models AS d ON d.id = k.device_model_id))sql"));
+  if (!query.next() || query.integer(0) != query.integer(1))
+    throw SQLite::Exception("not all measurements are of keys that are found", SQLITE_CORRUPT);
 }
 
-std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries,
-                                        Triggers triggers) {
+KeyRows Store::rows(const Key& key) {
+  KeyRows rows;
+  const FoundKey found(prepared(select_key), key);
+  if (found.id() == 0) return rows;
+  const std::int64_t count = expect_whole(found.id());
+  Query row(prepared(select_of_key_), found.id(), key.problem, key.device);
+  while (row.next()) rows.add(row, row.integer(id_column));
+  if (std::ssize(rows.rows()) != count)
+    throw SQLite::Exception("a measurement has no environment", SQLITE_CORRUPT);
+  return rows;
+}
+
+std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries, Triggers triggers,
+                                        const CheckOne& check) {
   std::optional<BulkSettings> settings;
   if (triggers == Triggers::off) settings.emplace(*database_);
   std::vector<Copied> all;
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::optional<BulkInsert> insert(std::in_place, *database_, triggers);
   for (Store* other : others) {
+    const std::size_t number = all.size();
     const auto read = [&](const auto& what) {
       try {
         return what();
       } catch (const SQLite::Exception& error) {
-        throw NotReadable(error, all.size());
+        throw NotReadable(error, number);
       }
     };
     Copied copied;
-    // What is copied without a look at its digest is what was checked: nothing comes between.
     const SQLite::Transaction snapshot(*other->database_);
-    const bool is_whole = read([&] { return other->is_as_checked(); });
-    MetEnvironments met;
-    SQLite::Statement& select = other->prepared(other->select_of_key_ + " ORDER BY m.created_at, m.id");
-    for (const KeySummary& summary : read([&] { return other->keys(); })) {
-      if (!is_whole) {
-        for (const Recorded& one : read([&] { return other->recorded(summary.key); }))
-          copied.measurements += insert->add(one.measurement, one.identity);
-        continue;
-      }
-      const Key& key = summary.key;
-      const std::int64_t id = read([&] { return FoundKey(other->prepared(select_key), key).id(); });
-      Query row(select, id, key.problem, key.device);
-      while (read([&] { return row.next(); })) copied.measurements += insert->copy(row, met, key);
-    }
+    read([&] { other->expect_all_listed(); });
+    const std::vector<KeySummary> keys = read([&] { return other->keys(); });
+    std::mutex reading;
+    const auto rows_of = [&](std::size_t i) {
+      std::unique_lock lock(reading);
+      KeyRows rows = read([&] { return other->rows(keys[i].key); });
+      lock.unlock();
+      read([&] { rows.expect_whole(); });
+      if (check)
+        for (const KeyRows::Row& row : rows.rows()) check(number, row.measurement);
+      rows.sort();
+      return rows;
+    };
+    const auto add = [&](std::size_t, const KeyRows& rows) {
+      for (const KeyRows::Row& row : rows.rows())
+        copied.measurements += insert->add(row.measurement, row.identity);
+    };
+    make_in_order(keys.size(), rows_of, add, triggers == Triggers::off ? threads_beside_a_reader() : 0);
     if (with_binaries) {
       Query query(other->prepared(select_binary_names));
       while (read([&] { return query.next(); }))
@@ -418,16 +424,7 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
   return all;
 }
 
-std::int64_t Store::version_of_data() { return database_->execAndGet("PRAGMA data_version").getInt64(); }
-
-void Store::check_each(const std::function<void(const Measurement&)>& check) {
-  const std::int64_t version = version_of_data();
-  for (const KeySummary& summary : keys())
-    for (const Measurement& measurement : measurements(summary.key)) check(measurement);
-  checked_version_ = version;
-}
-
-bool Store::is_as_checked() { return checked_version_ == version_of_data(); }
+void Store::end_draft() { database_->exec("PRAGMA journal_mode = WAL"); }
 
 Store::Counts Store::counts() {
   Query query(prepared("SELECT (SELECT COUNT(*) FROM measurements), (SELECT COUNT(*) FROM binaries)"));

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "cache/bulk_insert.hpp"
+#include "cache/codec.hpp"
+#include "cache/key_rows.hpp"
 #include "cache/measurement.hpp"
 
 namespace SQLite {
@@ -39,15 +41,12 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
-  /// A measurement with what tells it apart, and to_json() of it.
-  struct Recorded {
-    Measurement measurement;
-    std::string identity, line;
-  };
-
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
-  [[nodiscard]] std::vector<Recorded> recorded(const Key& key);
+  /// \throws SQLite::Exception(SQLITE_CORRUPT) where keys() lacks a key of measurements
+  void expect_all_listed();
+  /// All of a key, not yet compared with their identities.
+  [[nodiscard]] KeyRows rows(const Key& key);
   /// The same without what was only screened, where there are finals.
   [[nodiscard]] std::vector<Measurement> history(const Key& key);
   /// Of all its measurements.
@@ -73,23 +72,25 @@ class Store {
   /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
   /// All that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
-  using AddOne = std::function<void(Measurement&&, const std::string& identity)>;
+  using AddOne = std::function<void(const MeasurementView&, std::string_view identity)>;
   using Source = std::function<void(const AddOne& add)>;
   std::int64_t add(const Source& source);
 
   struct Copied {
     std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
   };
-  /// Reads all measurements, and compares each with its identity: merge() does not need to again, unless another
-  /// connection has written meanwhile.
-  void check_each(const std::function<void(const Measurement&)>& check);
-  /// Reads all binaries that merge() would.
-  void expect_readable_binaries();
-  /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction.
-  /// \param triggers  off where it may be a million
+  /// Throws for a measurement that is not to be taken. Called on several threads at once.
+  /// \param number  which of the other stores has it
+  using CheckOne = std::function<void(std::size_t number, const MeasurementView&)>;
+  /// Of open_draft(), filled: from here on as others are opened.
+  void end_draft();
+  /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction. Each measurement is
+  /// compared with its identity; of each other store all is of one moment.
+  /// \param triggers  off where it may be a million: threads read these ahead
   /// \returns what of each was new
-  /// \throws NotReadable where one of the others is what fails
-  std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries, Triggers triggers);
+  /// \throws NotReadable where one of the others is what fails, what `check` throws
+  std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries, Triggers triggers,
+                            const CheckOne& check = {});
 
   struct Pruned {
     std::int64_t measurements = 0, binaries = 0;
@@ -143,20 +144,16 @@ class Store {
                                                                std::string_view after);
   [[nodiscard]] bool has_pins();
   bool insert_pin(const Pin& pin);
-  /// Changes where another connection commits.
-  [[nodiscard]] std::int64_t version_of_data();
-  [[nodiscard]] bool is_as_checked();
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
-  void expect_whole(std::int64_t key_id);
+  /// \returns how many it has
+  std::int64_t expect_whole(std::int64_t key_id);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;
-  std::optional<std::int64_t> checked_version_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
-  template <class Row>
-  [[nodiscard]] std::vector<Row> read(const Key& key, const std::string& select);
+  [[nodiscard]] std::vector<Measurement> read(const Key& key, const std::string& select);
   const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;
 };
 

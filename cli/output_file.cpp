@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A new file beside the one that is written. Gone at the end where it has not taken that one's place.
+/// A new file in the folder of the one that is written. Gone at the end where it has not taken that one's place; where the
+/// file system can keep a file without a name, also when the process is killed.
 class Draft {
  public:
   /// \param like  the file that it is to replace, if there is one
@@ -29,28 +30,46 @@ class Draft {
       : path_(of.parent_path() /
               fmt::format(".ce-tune.{}.draft", ::getpid())) {  // fits, where the file's name does
     const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
+    const fs::path folder = of.has_parent_path() ? of.parent_path() : fs::path(".");
     ::unlink(path_.c_str());  // of a process of the same number, which was killed
-    const int descriptor = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
-    if (descriptor < 0) {
-      error_ = {errno, std::generic_category()};
-      return;
+    descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+    is_named_ = descriptor_ < 0 || !fs::exists(written(), error_);
+    error_.clear();
+    if (is_named_) {
+      if (descriptor_ >= 0) ::close(descriptor_);
+      descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
     }
-    ::close(descriptor);
-    if (fs::exists(like)) fs::permissions(path_, like.permissions(), error_);
+    if (descriptor_ < 0 ||
+        (fs::exists(like) && ::fchmod(descriptor_, static_cast<mode_t>(like.permissions())) != 0))
+      error_ = {errno, std::generic_category()};
   }
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
   ~Draft() {
     std::error_code gone;
-    fs::remove(path_, gone);
+    if (is_named_) fs::remove(path_, gone);
+    if (descriptor_ >= 0) ::close(descriptor_);
   }
 
   /// Why there is none.
   [[nodiscard]] std::error_code error() const noexcept { return error_; }
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
+  /// What is to be written.
+  [[nodiscard]] fs::path written() const {
+    return is_named_ ? path_ : fs::path(fmt::format("/proc/self/fd/{}", descriptor_));
+  }
+  [[nodiscard]] std::error_code replace(const fs::path& file) {
+    if (!is_named_ && ::linkat(AT_FDCWD, written().c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      return {errno, std::generic_category()};
+    is_named_ = true;
+    std::error_code error;
+    fs::rename(path_, file, error);
+    return error;
+  }
 
  private:
   fs::path path_;
+  int descriptor_ = -1;
+  bool is_named_ = false;
   std::error_code error_;
 };
 
@@ -152,11 +171,10 @@ void write_output(std::string_view argument, const std::string& path,
   }
   const Target target = target_of(argument, path);
   if (!target.is_replaced()) return write_into(target.path, path, writer);
-  const Draft draft(target.path, target.status, readers);
+  Draft draft(target.path, target.status, readers);
   require(draft, argument, path);
-  write_into(draft.path(), path, writer);
-  std::error_code error;
-  fs::rename(draft.path(), target.path, error);
+  write_into(draft.written(), path, writer);
+  const std::error_code error = draft.replace(target.path);
   if (error) throw std::system_error(error, "cannot write " + path);
 }
 

@@ -3,9 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,7 +22,6 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/say.hpp"
-#include "cli/spool.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/statistics.hpp"
@@ -79,15 +76,6 @@ cache::Maintenance::Selection selection_of(const Which& which, const Tags& tags)
   };
 }
 
-/// To its end, many pages at once.
-void copy(std::istream& from, std::ostream& to) {
-  std::vector<char> part(std::size_t{1} << 20);
-  do {
-    from.read(part.data(), std::ssize(part));
-    to.write(part.data(), from.gcount());
-  } while (from && to);
-}
-
 ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
   const bool to_output = path == "-";
   if (common.json && to_output)
@@ -97,15 +85,8 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
   cache::Maintenance::Written written;
   std::optional<LongWork> work(std::in_place, "writing measurements");
   if (!to_output) {
-    // Whoever interrupts the long part leaves no draft behind.
     require_output("FILE", path, common.json);
-    std::fstream lines = open_spool();
-    written = database.write_lines(lines, selection);
-    lines.flush();
-    lines.seekg(0);
-    if (!lines)
-      throw std::system_error(errno, std::generic_category(), "cannot write to the temporary folder");
-    const auto write_lines = [&](std::ostream& file) { copy(lines, file); };
+    const auto write_lines = [&](std::ostream& file) { written = database.write_lines(file, selection); };
     write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
   } else {
     written = database.write_lines(std::cout, selection);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -67,24 +68,19 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
   const bool is_standard_input = file_or_dash == "-";
   const std::string path = is_standard_input ? "/dev/stdin" : file_or_dash;
   std::fstream lines = open_lines(path, is_standard_input);
-  const auto visit = [&](cache::Identities identities, const cache::Store::AddOne& visitor) {
+  // Read once, and forgotten where a line is refused: of a large export not all fits into memory.
+  std::optional<LongWork> work(std::in_place, "adding measurements");
+  const std::size_t announced = cache::announced_measurements(lines);
+  cache::Maintenance database = cache::Maintenance::create_to_fill(database_path(common));
+  std::int64_t measurements = 0;
+  const std::int64_t added = database.add([&](const auto& add) {
     lines.clear();
     lines.seekg(0);
-    cache::visit_export(lines, path, identities, visitor);
-  };
-  // All is read before a database is created, and again then: of a large export not all fits into memory.
-  std::int64_t measurements = 0;
-  std::optional<LongWork> work(std::in_place, "reading " + path);
-  visit(cache::Identities::left_out, [&](cache::Measurement&&, const std::string&) { ++measurements; });
-  cache::Maintenance database = cache::Maintenance::create(database_path(common));
-  work.reset();
-  work.emplace("adding measurements");
-  const std::int64_t added = database.add([&](const auto& add) {
-    std::size_t done = 0;
-    visit(cache::Identities::told, [&](cache::Measurement&& measurement, const std::string& identity) {
-      LongWork::tell(done++, static_cast<std::size_t>(measurements));
-      add(std::move(measurement), identity);
-    });
+    cache::visit_export(lines, path,
+                        [&](const cache::MeasurementView& measurement, std::string_view identity) {
+                          LongWork::tell(static_cast<std::size_t>(measurements++), announced);
+                          add(measurement, identity);
+                        });
   });
   work.reset();
   if (common.json)

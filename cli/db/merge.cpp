@@ -39,20 +39,17 @@ struct MergeOptions {
 };
 
 ExitCode merge(const MergeOptions& options) {
-  std::optional<LongWork> work(std::in_place, "reading databases");
-  // All are read, and digests compared, before a database is created or written.
+  std::optional<LongWork> work(std::in_place, "adding measurements");
   std::vector<cache::Maintenance> sources;
   const std::string target = database_path(options.common).string();
   for (const std::string& file : options.files) {
     std::error_code none;
     // What is written is not read at the same time.
     const bool is_target = std::filesystem::equivalent(file, target, none);
-    sources.emplace_back(is_target ? cache::Maintenance::copy(file) : cache::Maintenance::read(file))
-        .expect_readable(options.binaries);
+    sources.push_back(is_target ? cache::Maintenance::copy(file) : cache::Maintenance::read(file));
+    if (options.binaries) sources.back().expect_own_binaries();
   }
-  cache::Maintenance database = cache::Maintenance::create(database_path(options.common));
-  work.reset();
-  work.emplace("adding measurements");
+  cache::Maintenance database = cache::Maintenance::create_to_fill(database_path(options.common));
   Json documents = Json::array();
   std::string text;
   const std::vector<cache::Store::Copied> all_added = database.merge(sources, options.binaries);

@@ -137,8 +137,7 @@ TEST_F(OtherAccount, CodeOfOthersIsNotTaken) {
   EXPECT_FALSE(has_code(file()));
   EXPECT_EQ(other_writer_of(file()), file().string() + " belongs to user 65534");
   Maintenance other = Maintenance::copy(file());
-  EXPECT_THROW(other.expect_readable(true), DatabaseError) << "for db merge --binaries";
-  EXPECT_NO_THROW(other.expect_readable(false));
+  EXPECT_THROW(other.expect_own_binaries(), DatabaseError) << "for db merge --binaries";
 }
 
 TEST_F(OtherAccount, CodeIsNotTakenThroughALinkOrAFolderOfOthers) {

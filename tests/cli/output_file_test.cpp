@@ -1,5 +1,6 @@
 #include "cli/output_file.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -57,6 +58,19 @@ TEST_F(OutputFile, MayBeReadByEveryoneWhoseUmaskLetsThem) {
 TEST_F(OutputFile, ADraftThatAKilledProcessLeftIsNotInTheWay) {
   std::ofstream(path(".ce-tune.") + std::to_string(::getpid()) + ".draft") << "a part";
   write(path("new"), "text");
+  EXPECT_EQ(test::read_file(path("new")), "text");
+  EXPECT_EQ(files(), 1);
+}
+
+/// Whoever is killed meanwhile leaves nothing behind.
+TEST_F(OutputFile, HasNoNameUntilItIsWhole) {
+  const int unnamed = ::open(folder().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "this file system keeps no file without a name";
+  ::close(unnamed);
+  write_output("--plot", path("new"), [&](std::ostream& file) {
+    file << "text" << std::flush;
+    EXPECT_EQ(files(), 0);
+  });
   EXPECT_EQ(test::read_file(path("new")), "text");
   EXPECT_EQ(files(), 1);
 }
