@@ -164,8 +164,8 @@ class LinearCall {
     arguments.call.target = tensors_.target.data;
     arguments.call.weight = tensors_.class_weight.data;
     arguments.call.row_scale = static_cast<const float*>(tensors_.row_scale.data);
-    arguments.call.scale = options.logit_scale;
-    arguments.call.cap = options.softcap;
+    amount_of(&generator::CrossEntropyFlags::scale, arguments.call) = options.logit_scale;
+    amount_of(&generator::CrossEntropyFlags::softcap, arguments.call) = options.softcap;
     arguments.call.statistics_out = reinterpret_cast<unsigned*>(statistics);
     arguments.call.statistics_words = words;
     arguments.bias = tensors_.bias.data;

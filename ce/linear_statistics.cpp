@@ -77,7 +77,8 @@ class ComparedRows {
                                {.a = hidden, .b = weight, .d = logits.data()}, device_.trial_stream());
       device_.synchronize(device_.trial_stream());
       std::vector<double> z = read(logits.data(), DType::f32, 0, classes);
-      const double scale = scale_of(row), cap = arguments_.call.cap;
+      const double scale = scale_of(row),
+                   cap = amount_of(&generator::CrossEntropyFlags::softcap, arguments_.call);
       for (std::size_t i = 0; i < z.size(); ++i) {
         z[i] = scale * (z[i] + (bias.empty() ? 0 : bias[i]));
         if (shape_.statistics->softcap) z[i] = cap * std::tanh(z[i] / cap);
@@ -98,7 +99,9 @@ class ComparedRows {
     const std::size_t slope = shape_.statistics->softcap ? 1 : 0;
     std::vector<double> all;
     for (const std::int64_t row : rows_) {
-      const double unit = shape_.statistics->softcap ? arguments_.call.cap : scale_of(row);
+      const double unit = shape_.statistics->softcap
+                              ? amount_of(&generator::CrossEntropyFlags::softcap, arguments_.call)
+                              : scale_of(row);
       double target = -infinity, largest = -infinity, sum = 0;
       for (int split = 0; split < splits; ++split) {
         const std::vector<double> of_split =
@@ -130,7 +133,7 @@ class ComparedRows {
     return values;
   }
   [[nodiscard]] double scale_of(std::int64_t row) const {
-    const double scale = arguments_.call.scale;
+    const double scale = amount_of(&generator::CrossEntropyFlags::scale, arguments_.call);
     return shape_.statistics->row_scales ? scale * read(arguments_.call.row_scale, DType::f32, row, 1).front()
                                          : scale;
   }

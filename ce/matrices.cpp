@@ -144,11 +144,7 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                         .first_class = 0,
                         .classes = 0,
                         .ignore_index = 0,
-                        .smoothing = 0,
-                        .z_scale = 0,
-                        .cap = 0,
-                        .scale = 0,
-                        .token_scaling = 0}};
+                        .amounts = {}}};
 }
 
 }  // namespace ce

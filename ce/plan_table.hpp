@@ -67,8 +67,12 @@ class PlanTable {
   /// slow to copy.
   struct Key {
     explicit Key(const generator::Problem& problem) noexcept {
-      static_assert(sizeof(generator::Problem) == 48,
-                    "a new field of Problem must be here, or in a table of its operation");
+      // A new field of Problem must be below, a flag in a table.
+      [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, flags, f12, f13, f14, f15, f16,
+                                    f17] = problem;
+      static_assert(sizeof(flags) == generator::cross_entropy_options.size() +
+                                         generator::cross_entropy_inputs.size() +
+                                         generator::cross_entropy_outputs.size());
       const auto add = [this](int bits, auto... values) {
         ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
       };
@@ -78,11 +82,11 @@ class PlanTable {
       add(1, problem.gradient, problem.probabilities, problem.weights, problem.in_place, problem.batched,
           problem.strided);
       generator::for_each_row<generator::cross_entropy_options>(
-          [&](const auto& option) { add(1, problem.*option.field); });
+          [&](const auto& option) { add(1, problem.has.*option.field); });
       generator::for_each_row<generator::cross_entropy_inputs>(
-          [&](const auto& input) { add(1, problem.*input.field); });
+          [&](const auto& input) { add(1, problem.has.*input.field); });
       generator::for_each_row<generator::cross_entropy_outputs>(
-          [&](const auto& output) { add(1, problem.*output.field); });
+          [&](const auto& output) { add(1, problem.has.*output.field); });
       rows = generator::rows_bucket(problem.rows);
       columns = problem.columns;
     }

@@ -63,8 +63,8 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
     if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
     if (option.of_classes && problem.probabilities && amount != option.neutral)
       throw InvalidArgument(option.name, fmt::to_string(amount), "0 where target holds probabilities");
-    problem.*option.field = amount != option.neutral;
-    arguments.*option.amount = amount;
+    problem.has.*option.field = amount != option.neutral;
+    arguments.amounts[generator::place_of(option)] = amount;
   });
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
@@ -163,7 +163,7 @@ void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
                             fmt::format("null but with {}", input.needed()));
     check_dtype(input.tensor, *all[i], DType::f32, "always");
     vectors.bind(input.tensor, *all[i], input.elements(problem), false);
-    problem.*input.field = true;
+    problem.has.*input.field = true;
   }
 }
 
@@ -194,19 +194,19 @@ void bind_loss(const Tensor& loss, Vectors& vectors, Request& request) {
 template <class Tensors>
 void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
-  if (!problem.z_loss && is_given("z_loss_out", tensors.z_loss_out))
+  if (!problem.has.z_loss && is_given("z_loss_out", tensors.z_loss_out))
     throw InvalidArgument("z_loss_out.data", "set", "null where the factor z_loss is 0");
   for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
     if (problem.probabilities && is_given(name, *tensor))
       throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
-  problem.z_loss_out = vectors.bind_output("z_loss_out", tensors.z_loss_out, losses_of(problem),
-                                           problem.loss_dtype, "that of loss");
+  problem.has.z_loss_out = vectors.bind_output("z_loss_out", tensors.z_loss_out, losses_of(problem),
+                                               problem.loss_dtype, "that of loss");
   constexpr std::string_view always = "always";
-  problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
-  problem.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
-  problem.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
-  problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
-  problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+  problem.has.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
+  problem.has.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
+  problem.has.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
+  problem.has.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
+  problem.has.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
 }
 
 // ---- of ranks that share the classes -------------------------------------------------------------------
@@ -288,7 +288,7 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
                                      {"entropy", &tensors.entropy},
                                      {"argmax", &tensors.argmax},
                                      {"hit", &tensors.hit}})
-    if (problem.given_lse && is_given(name, *tensor))
+    if (problem.has.given_lse && is_given(name, *tensor))
       throw InvalidArgument(fmt::format("{}.data", name), "set", "null with given_lse");
   bind_outputs(tensors, vectors, request);
   problem = generator::canonical(problem);
@@ -312,7 +312,7 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
     problem.loss_dtype = tensors.upstream.dtype;
   }
   bind_inputs(tensors, vectors, request);
-  if (problem.token_scaling && !problem.saved_logprob)
+  if (problem.has.token_scaling && !problem.has.saved_logprob)
     refuse_missing("logprob", "with token_scaling, what CrossEntropy wrote");
   if (generator::reads_entropy(problem)) {
     check_dtype("entropy", tensors.entropy, DType::f32, "with entropy_upstream");
@@ -331,10 +331,10 @@ std::int64_t CrossEntropyShard::words(DType logits, bool probabilities) const {
   return generator::statistics_words({.operation = generator::Operation::cross_entropy_shard,
                                       .dtype = logits,
                                       .probabilities = probabilities,
-                                      .smoothing = options.label_smoothing != 0,
-                                      .softcap = options.softcap != 0,
-                                      .entropy_out = entropy,
-                                      .argmax_out = argmax});
+                                      .has = {.smoothing = options.label_smoothing != 0,
+                                              .softcap = options.softcap != 0,
+                                              .entropy_out = entropy,
+                                              .argmax_out = argmax}});
 }
 
 Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensors& tensors,
@@ -346,9 +346,9 @@ Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensor
   generator::leave_out_results(problem);
   if (!generator::reads_all_weights(problem)) problem.weights = false;
   if (!problem.weights) problem.weight_dtype = DType::f32;
-  problem.lse_out = operation.lse;
-  problem.argmax_out = operation.argmax;
-  problem.entropy_out = operation.entropy;
+  problem.has.lse_out = operation.lse;
+  problem.has.argmax_out = operation.argmax;
+  problem.has.entropy_out = operation.entropy;
   request.arguments.statistics_words = generator::statistics_words(problem);
   bind_statistics("statistics", tensors.statistics, problem.rows, request.arguments.statistics_words, true,
                   vectors);
@@ -416,12 +416,12 @@ Request bind(const CrossEntropyShardBackward& operation, const CrossEntropyShard
   bind_inputs(tensors, vectors, request);
   // Words that only results need lie behind those of the gradient.
   Problem more = problem;
-  more.argmax_out = true;
+  more.has.argmax_out = true;
   std::int64_t words = generator::statistics_words(problem);
   const std::int64_t given = tensors.statistics.columns, with_argmax = generator::statistics_words(more);
-  more.entropy_out = true;
+  more.has.entropy_out = true;
   if (given == with_argmax || given == generator::statistics_words(more)) words = given;
-  more.argmax_out = false;
+  more.has.argmax_out = false;
   if (given == generator::statistics_words(more)) words = given;
   request.arguments.statistics_words = words;
   bind_statistics("statistics", tensors.statistics, problem.rows, words, false, vectors);

@@ -6,7 +6,7 @@
 
 #include "ce/operations.hpp"
 #include "ce/ranks.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 #include "templates/arguments.cuh"

@@ -29,9 +29,9 @@ Json json_of(const generator::Problem& problem) {
                {"probabilities", problem.probabilities},
                {"weights", problem.weights ? Json(name(problem.weight_dtype)) : Json()},
                {"upstream", generator::name(problem.upstream)}});
-  for (const auto& option : generator::cross_entropy_options) json[option.word] = problem.*option.field;
-  for (const auto& input : generator::cross_entropy_inputs) json[input.word] = problem.*input.field;
-  for (const auto& output : generator::cross_entropy_outputs) json[output.word] = problem.*output.field;
+  for (const auto& option : generator::cross_entropy_options) json[option.word] = problem.has.*option.field;
+  for (const auto& input : generator::cross_entropy_inputs) json[input.word] = problem.has.*input.field;
+  for (const auto& output : generator::cross_entropy_outputs) json[output.word] = problem.has.*output.field;
   return json;
 }
 

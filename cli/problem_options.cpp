@@ -74,7 +74,7 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
   problem.probabilities = options.probabilities;
   for (const auto& option : generator::cross_entropy_options)
-    problem.*option.field = options.on.*option.field && !(option.of_classes && problem.probabilities);
+    problem.has.*option.field = options.on.*option.field && !(option.of_classes && problem.probabilities);
   if (!options.target.empty() && !problem.probabilities)
     problem.target_dtype = parse_dtype_of("--target", options.target, is_index, "i32 or i64");
   if (!options.weights.empty()) {
@@ -87,9 +87,9 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
     problem.loss_dtype =
         parse_dtype_of("--loss-dtype", options.loss_dtype, is_floating, "f32, or the dtype of the logits");
   for (const auto& input : generator::cross_entropy_inputs)
-    problem.*input.field = options.on.*input.field && input.is_possible(problem);
+    problem.has.*input.field = options.on.*input.field && input.is_possible(problem);
   for (const auto& output : generator::cross_entropy_outputs)
-    problem.*output.field = options.on.*output.field && output.is_possible(problem);
+    problem.has.*output.field = options.on.*output.field && output.is_possible(problem);
   if (problem.operation != Operation::cross_entropy_shard) return;
   generator::leave_out_results(problem);
   problem.weights = generator::reads_all_weights(problem);
@@ -180,7 +180,7 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
   flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
-  float* amount = amounts != nullptr ? amounts->of_options.data() : nullptr;
+  float* amount = amounts != nullptr ? amounts->of_options.values.data() : nullptr;
   for (const auto& option : generator::cross_entropy_options) {
     const std::string name(option.flag), help(option.help);
     bool& there = options.on.*option.field;
@@ -349,9 +349,9 @@ Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
   // With any amount, an option that the operation does not have is a mistake.
   static_cast<void>(one_problem_of(options));
   ProblemOptions effective = options;
-  for (std::size_t i = 0; i < amounts.of_options.size(); ++i) {
+  for (std::size_t i = 0; i < amounts.of_options.values.size(); ++i) {
     const auto& option = generator::cross_entropy_options[i];
-    effective.on.*option.field = amounts.of_options[i] != option.neutral;
+    effective.on.*option.field = amounts.of_options.values[i] != option.neutral;
   }
   for (const auto& output : generator::cross_entropy_outputs)
     if (options.on.*output.field && output.needs != nullptr && !(effective.on.*output.needs))

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "generator/problem.hpp"
 
 namespace CLI {
@@ -25,8 +25,8 @@ namespace ce::cli {
 struct ProblemOptions {
   std::vector<std::string> operations, dtypes, rows, columns;
   std::string reduction, target, loss_dtype, weights, upstream, alignment;
-  std::string ignore_index;  ///< only beside Amounts
-  generator::Problem on;     ///< its options and outputs of cross entropy alone
+  std::string ignore_index;         ///< only beside Amounts
+  generator::CrossEntropyFlags on;  ///< its options and outputs of cross entropy alone
   bool loss_only = false, probabilities = false;
   bool batched = false, strided = false;
   std::optional<bool> in_place;  ///< nothing: what suits the operation
@@ -36,15 +36,8 @@ struct ProblemOptions {
 
 /// How much of each option of cross entropy; as in include/ce/operations.hpp. The defaults change nothing.
 struct Amounts {
-  std::array<float, generator::cross_entropy_options.size()> of_options =
-      neutral();  ///< in the order of that table
+  generator::CrossEntropyAmounts<float> of_options;
   std::int64_t ignore_index = -100;
-
-  [[nodiscard]] static constexpr decltype(of_options) neutral() noexcept {
-    decltype(of_options) amounts{};
-    for (std::size_t i = 0; i < amounts.size(); ++i) amounts[i] = generator::cross_entropy_options[i].neutral;
-    return amounts;
-  }
 };
 
 /// None is required: a command that needs one checks for it.

@@ -11,7 +11,7 @@
 
 #include "ce/error.hpp"
 #include "cli/units.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 
 namespace ce::cli {
 namespace {
@@ -43,7 +43,7 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
   read(backward, "lse", DType::f32, rows);
   read(generator::reads_entropy(problem), "entropy", DType::f32, rows);
   for (const auto& input : generator::cross_entropy_inputs)
-    read(problem.*input.field, std::string(input.tensor).c_str(), DType::f32, input.elements(problem));
+    read(problem.has.*input.field, std::string(input.tensor).c_str(), DType::f32, input.elements(problem));
   if (!backward) write("loss", problem.loss_dtype, losses);
   if (problem.gradient)
     tensors.push_back({.name = "grad",
@@ -53,7 +53,7 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
                        .written = true,
                        .over = problem.in_place ? "logits" : ""});
   for (const auto& output : generator::cross_entropy_outputs)
-    if (problem.*output.field) write(output.tensor, output.dtype_of(problem), output.elements(problem));
+    if (problem.has.*output.field) write(output.tensor, output.dtype_of(problem), output.elements(problem));
   return tensors;
 }
 

@@ -126,9 +126,9 @@ StatsMembers stats_of(const Problem& problem) {
     case Operation::cross_entropy_shard_backward:
     case Operation::cross_entropy_exchange:
       return cross_entropy_stats(problem.operation != Operation::cross_entropy_backward,
-                                 problem.probabilities, problem.smoothing, problem.weights,
-                                 problem.argmax_out || problem.hit_out,
-                                 problem.entropy_out || problem.entropy_upstream);
+                                 problem.probabilities, problem.has.smoothing, problem.weights,
+                                 problem.has.argmax_out || problem.has.hit_out,
+                                 problem.has.entropy_out || problem.has.entropy_upstream);
     default: return softmax_backward_stats();
   }
 }
@@ -139,7 +139,7 @@ bool is_narrow(const Problem& problem) { return problem.dtype != DType::f32; }
 RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles& roles) {
   const RowShape shape = shape_of(config, problem);
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
-  const bool has_marks = roles.finalizes_apart && problem.softcap && is_narrow(problem);
+  const bool has_marks = roles.finalizes_apart && problem.has.softcap && is_narrow(problem);
   return {
       .roles = roles,
       .inputs = inputs(problem),
@@ -147,7 +147,7 @@ RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles
       .cluster = config.cluster,
       .stages = config.stages,
       .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), has_target, has_marks),
-      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes(problem.entropy_upstream) : 0,
+      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes(problem.has.entropy_upstream) : 0,
       .weight_bytes =
           reads_all_weights(problem) ? shape.weight_bytes(config.cluster, size_of(problem.weight_dtype)) : 0};
 }
@@ -157,7 +157,7 @@ RingLayout pipeline_of(const Config& config, const Problem& problem) {
 RingLayout pipeline_decoupled_of(const Config& config, const Problem& problem) {
   return ring_of(config, problem,
                  pipeline_decoupled_roles(config.warps, config.reducers, chunk_vectors(config), config.hold,
-                                          problem.softcap));
+                                          problem.has.softcap));
 }
 RingLayout persistent_of(const Config& config, const Problem& problem) {
   return ring_of(config, problem, persistent_roles(config.warps, config.unroll, config.hold));
@@ -377,7 +377,7 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
   // Where logits are put under a cap, a vector is more work, and most of it the reducers'.
-  const bool light = problem.dtype != DType::f32 && !problem.softcap;
+  const bool light = problem.dtype != DType::f32 && !problem.has.softcap;
   const int vectors = chunk * inputs(problem);
   if (!any_columns && (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers))
     return "few vectors of a thread for what each chunk takes";

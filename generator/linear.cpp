@@ -169,6 +169,8 @@ Program linear_statistics(const LinearStatistics& statistics, const ProductTile&
                      constant("scale", statistics.scale), constant("softcap", statistics.softcap),
                      constant("row_scales", statistics.row_scales), constant("indices", statistics.indices),
                      constant("moment", statistics.moment),
+                     amount_constant(option_of(&CrossEntropyFlags::scale)),
+                     amount_constant(option_of(&CrossEntropyFlags::softcap)),
                      fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
                                  tile.columns, tile.stages, tile.cluster),
                      // Classes are told at run time, as of shards; nothing else is read or written.

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "ce/error.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "templates/arguments.cuh"
 #include "templates/row/layout.cuh"
 
@@ -35,21 +35,34 @@ constexpr std::array<std::pair<Operation, std::string_view>, 13> operation_names
     {Operation::add, "add"},
 }};
 
-/// The words of the options that are on or off, in the order in which they are written.
-using Switch = std::pair<bool Problem::*, std::string_view>;
+/// What is on or off in a problem: a flag of cross entropy, or a field of its own.
+struct Switch {
+  std::string_view word;
+  bool CrossEntropyFlags::*flag = nullptr;
+  bool Problem::*field = nullptr;
+
+  [[nodiscard]] constexpr bool& of(Problem& problem) const {
+    return flag != nullptr ? problem.has.*flag : problem.*field;
+  }
+  [[nodiscard]] constexpr bool of(const Problem& problem) const {
+    return flag != nullptr ? problem.has.*flag : problem.*field;
+  }
+};
+
+/// In the order in which their words are written.
 constexpr auto switches = [] {
   std::array<Switch,
              cross_entropy_options.size() + cross_entropy_inputs.size() + cross_entropy_outputs.size() + 5>
       all;
   auto* next = all.begin();
-  *next++ = {&Problem::gradient, "gradient"};
-  *next++ = {&Problem::probabilities, "probabilities"};
-  for (const CrossEntropyOption& option : cross_entropy_options) *next++ = {option.field, option.word};
-  for (const CrossEntropyInput& input : cross_entropy_inputs) *next++ = {input.field, input.word};
-  for (const CrossEntropyOutput& output : cross_entropy_outputs) *next++ = {output.field, output.word};
-  *next++ = {&Problem::in_place, "in_place"};
-  *next++ = {&Problem::batched, "batched"};
-  *next++ = {&Problem::strided, "strided"};
+  *next++ = {.word = "gradient", .field = &Problem::gradient};
+  *next++ = {.word = "probabilities", .field = &Problem::probabilities};
+  for (const CrossEntropyOption& option : cross_entropy_options) *next++ = {option.word, option.field};
+  for (const CrossEntropyInput& input : cross_entropy_inputs) *next++ = {input.word, input.field};
+  for (const CrossEntropyOutput& output : cross_entropy_outputs) *next++ = {output.word, output.field};
+  *next++ = {.word = "in_place", .field = &Problem::in_place};
+  *next++ = {.word = "batched", .field = &Problem::batched};
+  *next++ = {.word = "strided", .field = &Problem::strided};
   return all;
 }();
 
@@ -81,8 +94,8 @@ void read_word(std::string_view word, Problem& problem) {
   }
   for (const Upstream upstream : {Upstream::scalar, Upstream::rows})
     if (value_of("upstream=") == name(upstream)) problem.upstream = upstream;
-  for (const auto& [option, option_name] : switches)
-    if (word == option_name) problem.*option = true;
+  for (const Switch& each : switches)
+    if (word == each.word) each.of(problem) = true;
   if (const auto columns = value_of("cols=")) problem.columns = number(*columns);
   if (const auto rows = value_of("rows<=")) problem.rows = number(*rows);
   for (const Alignment alignment : alignments)
@@ -178,29 +191,29 @@ int inputs(const Problem& problem) noexcept {
 
 bool reads_all_weights(const Problem& problem) noexcept {
   return problem.operation != Operation::cross_entropy_merge && problem.weights &&
-         (problem.smoothing || problem.probabilities);
+         (problem.has.smoothing || problem.probabilities);
 }
 
 bool has_costly_options(const Problem& problem) noexcept {
-  return problem.softcap || reads_all_weights(problem);
+  return problem.has.softcap || reads_all_weights(problem);
 }
 
 bool reads_lse(const Problem& problem) noexcept {
-  return problem.operation == Operation::cross_entropy_backward || problem.given_lse;
+  return problem.operation == Operation::cross_entropy_backward || problem.has.given_lse;
 }
 
 bool reduces(const Problem& problem) noexcept {
   if (problem.operation == Operation::cross_entropy_shard_backward) return false;
-  return !reads_lse(problem) || problem.probabilities || (problem.smoothing && problem.weights);
+  return !reads_lse(problem) || problem.probabilities || (problem.has.smoothing && problem.weights);
 }
 
 bool reads_entropy(const Problem& problem) noexcept {
-  return problem.operation == Operation::cross_entropy_backward && problem.entropy_upstream;
+  return problem.operation == Operation::cross_entropy_backward && problem.has.entropy_upstream;
 }
 
 bool counts_first(const Problem& problem) noexcept {
   return is_cross_entropy(problem.operation) && problem.gradient && !problem.probabilities &&
-         problem.reduction == Reduction::mean && !problem.divisor;
+         problem.reduction == Reduction::mean && !problem.has.divisor;
 }
 
 bool sums_losses(const Problem& problem) noexcept {
@@ -231,22 +244,23 @@ Traffic traffic(const Problem& problem) noexcept {
   if (problem.upstream != Upstream::one)
     bytes.read += (problem.upstream == Upstream::rows ? problem.rows : 1) * size_of(problem.loss_dtype);
   for (const CrossEntropyInput& input : cross_entropy_inputs)
-    if (problem.*input.field) bytes.read += input.elements(problem) * size_of(DType::f32);
+    if (problem.has.*input.field) bytes.read += input.elements(problem) * size_of(DType::f32);
   if (problem.operation == Operation::cross_entropy_backward)
     bytes.read += (reads_entropy(problem) ? 2 : 1) * problem.rows * size_of(DType::f32);
   if (!has_losses(problem.operation)) return bytes;
   bytes.written += (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
-    if (problem.*output.field) bytes.written += output.elements(problem) * size_of(output.dtype_of(problem));
+    if (problem.has.*output.field)
+      bytes.written += output.elements(problem) * size_of(output.dtype_of(problem));
   return bytes;
 }
 
 int statistics_words(const Problem& problem) noexcept {
   const bool narrow = problem.dtype != DType::f32;
-  const StatsMembers members = cross_entropy_stats(true, problem.probabilities, problem.smoothing,
-                                                   problem.weights, problem.argmax_out || problem.hit_out,
-                                                   problem.entropy_out || problem.entropy_upstream);
-  return shard_words(members, narrow, !problem.probabilities, problem.softcap);
+  const StatsMembers members = cross_entropy_stats(
+      true, problem.probabilities, problem.has.smoothing, problem.weights,
+      problem.has.argmax_out || problem.has.hit_out, problem.has.entropy_out || problem.has.entropy_upstream);
+  return shard_words(members, narrow, !problem.probabilities, problem.has.softcap);
 }
 
 std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_sum - 1) / rows_per_sum; }
@@ -254,7 +268,7 @@ std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_su
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
   if (!sums_losses(problem) && !counts_first(problem)) return 0;
   // Losses, twice with z-losses, and three floats for each block of the sums.
-  const std::int64_t floats = (problem.z_loss ? 2 : 1) * problem.rows + 3 * sum_blocks(problem.rows);
+  const std::int64_t floats = (problem.has.z_loss ? 2 : 1) * problem.rows + 3 * sum_blocks(problem.rows);
   return static_cast<std::int64_t>(offsetof(Workspace, losses)) + floats * 4;
 }
 
@@ -266,8 +280,8 @@ std::string code_text(const Problem& problem) {
     if (problem.weights) text += fmt::format(" weights={}", name(problem.weight_dtype));
     if (problem.upstream != Upstream::one) text += fmt::format(" upstream={}", name(problem.upstream));
   }
-  for (const auto& [option, option_name] : switches)
-    if (problem.*option) text += fmt::format(" {}", option_name);
+  for (const Switch& each : switches)
+    if (each.of(problem)) text += fmt::format(" {}", each.word);
   return text + fmt::format(" cols={} align={}", problem.columns, name(problem.alignment));
 }
 
@@ -310,9 +324,9 @@ std::string title(const Problem& problem) {
     options = fmt::format(" {}", name(problem.reduction));
   if (problem.weights) options += " weights";
   if (problem.upstream != Upstream::one) options += fmt::format(" upstream={}", name(problem.upstream));
-  for (const auto& [option, option_name] : switches)
-    if (problem.*option && option != &Problem::gradient)
-      options += option == &Problem::in_place ? " in place" : fmt::format(" {}", option_name);
+  for (const Switch& each : switches)
+    if (each.of(problem) && each.field != &Problem::gradient)
+      options += each.field == &Problem::in_place ? " in place" : fmt::format(" {}", each.word);
   if (problem.alignment != Alignment::vector) options += fmt::format(" ({} rows)", name(problem.alignment));
   return fmt::format("{} {} {} x {}{}", name(problem.operation), name(problem.dtype), problem.rows,
                      problem.columns, options);
@@ -339,29 +353,29 @@ void validate(const Problem& problem) {
   only(problem.probabilities, some, "probabilities", unset_elsewhere);
   only(problem.weights, some, "weights", unset_elsewhere);
   for (const CrossEntropyOption& option : cross_entropy_options)
-    only(problem.*option.field, some && !(option.of_classes && problem.probabilities), option.word,
+    only(problem.has.*option.field, some && !(option.of_classes && problem.probabilities), option.word,
          option.of_classes ? "only with class indices of cross_entropy" : unset_elsewhere);
   for (const CrossEntropyInput& input : cross_entropy_inputs)
-    only(problem.*input.field, input.is_possible(problem), input.word,
+    only(problem.has.*input.field, input.is_possible(problem), input.word,
          "only with " + std::string(input.needed()));
   for (const CrossEntropyOutput& output : cross_entropy_outputs) {
     const std::string needed = output.needs != nullptr ? std::string(option_of(output.needs).word)
                                : output.of_classes     ? "class indices"
-                               : problem.given_lse     ? "a logsumexp that is found"
+                               : problem.has.given_lse ? "a logsumexp that is found"
                                                        : "cross_entropy";
-    only(problem.*output.field, output.is_possible(problem), output.word, "only with " + needed);
+    only(problem.has.*output.field, output.is_possible(problem), output.word, "only with " + needed);
   }
   only(problem.upstream != Upstream::one, problem.gradient, "upstream", "only with a gradient");
-  if (problem.operation == Operation::cross_entropy_backward && problem.token_scaling &&
-      !problem.saved_logprob)
+  if (problem.operation == Operation::cross_entropy_backward && problem.has.token_scaling &&
+      !problem.has.saved_logprob)
     throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
   if (always_has_gradient(problem.operation) && !problem.gradient)
     throw InvalidArgument("gradient", "unset",
                           fmt::format("set: it is what {} writes", name(problem.operation)));
   if (problem.operation == Operation::cross_entropy_merge)
-    for (const auto& [option, option_name] :
-         {Switch{&Problem::batched, "batched"}, Switch{&Problem::strided, "strided"}})
-      only(problem.*option, false, option_name, "only with operations that read rows");
+    for (const auto& [set, word] :
+         {std::pair(problem.batched, "batched"), std::pair(problem.strided, "strided")})
+      only(set, false, word, "only with operations that read rows");
   const bool is_shard = problem.operation == Operation::cross_entropy_shard;
   if (is_shard && problem.reduction != Reduction::none)
     throw InvalidArgument("reduction", name(problem.reduction), "none: cross_entropy_merge reduces");

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ce/dtype.hpp"
+#include "generator/operations/cross_entropy.hpp"
 
 namespace ce::generator {
 
@@ -119,26 +120,8 @@ struct Problem {
   Upstream upstream = Upstream::one;  ///< where there is a gradient
   bool gradient = false;       ///< the gradient of the logits is written; always so for a backward operation
   bool probabilities = false;  ///< targets are [rows, columns] of `dtype` instead of class indices
-  bool smoothing = false;
-  bool weights = false;  ///< one for each class
-  bool z_loss = false;   ///< amount x logsumexp squared is added to the loss
-  bool softcap = false;  ///< logits become cap x tanh(logit / cap)
-  bool scale = false;    ///< logits are multiplied, before the cap
-  bool token_scaling =
-      false;  ///< loss and gradient are multiplied by a power of the target's detached probability
-  bool row_weights = false;       ///< and by a weight of the row
-  bool row_scales = false;        ///< logits are multiplied by a number of their row, too
-  bool divisor = false;           ///< of the mean, given by the caller
-  bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
-  bool lse_upstream = false;      ///< and that of the logsumexp
-  bool saved_logprob = false;     ///< cross_entropy_backward reads the log-probability of the targets, too
-  bool given_lse = false;         ///< losses follow from logsumexps of the rows that the caller has
-  bool z_loss_out = false;        ///< the z-loss is written too, reduced like the loss
-  bool lse_out = false;           ///< logsumexp of the rows is written
-  bool logprob_out = false;       ///< the log-probability of the rows' targets is written
-  bool entropy_out = false;       ///< the entropy of the rows is written
-  bool argmax_out = false;        ///< the first largest logit of the rows is written
-  bool hit_out = false;           ///< whether that is the target
+  bool weights = false;        ///< one for each class
+  CrossEntropyFlags has;
 
   bool in_place = false;  ///< the output is the input (of a backward operation: the gradient that it reads)
   bool batched = false;   ///< rows lie in batches, with one stride inside a batch and another between batches

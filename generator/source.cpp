@@ -82,12 +82,14 @@ void write_losses(Text& text, const Problem& problem) {
   text.line("  static constexpr bool counts_first = {};", counts_first(problem));
   text.line("  static constexpr bool probabilities = {};", problem.probabilities);
   text.line("  static constexpr bool weights = {};", problem.weights);
-  for (const CrossEntropyOption& option : cross_entropy_options)
-    text.line("  static constexpr bool {} = {};", option.word, problem.*option.field);
+  for (const CrossEntropyOption& option : cross_entropy_options) {
+    text.line("  static constexpr bool {} = {};", option.word, problem.has.*option.field);
+    text.line("  {};", amount_constant(option));
+  }
   for (const CrossEntropyInput& input : cross_entropy_inputs)
-    text.line("  static constexpr bool {} = {};", input.word, problem.*input.field);
+    text.line("  static constexpr bool {} = {};", input.word, problem.has.*input.field);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
-    text.line("  static constexpr bool {} = {};", output.word, problem.*output.field);
+    text.line("  static constexpr bool {} = {};", output.word, problem.has.*output.field);
 }
 
 void write_cross_entropy(Text& text, const Problem& problem) {
@@ -201,9 +203,9 @@ Source loss_sum_source(const Problem& problem) {
                    .gradient = problem.gradient,
                    .probabilities = problem.probabilities,
                    .weights = problem.weights,
-                   .z_loss = problem.z_loss,
-                   .divisor = problem.divisor,
-                   .z_loss_out = problem.z_loss_out,
+                   .has = {.z_loss = problem.has.z_loss,
+                           .divisor = problem.has.divisor,
+                           .z_loss_out = problem.has.z_loss_out},
                    .columns = problem.columns};
   if (!problem.weights) relevant.columns = 0;  // a class is looked up only for its weight
   const std::string words = "sums of " + code_text(relevant);

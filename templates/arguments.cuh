@@ -21,6 +21,9 @@ struct TargetStatus {
 /// The most rows whose kernel, where there is a gradient, counts rows and adds up losses by itself.
 [[maybe_unused]] constexpr long long most_fused_rows = 128;
 
+/// The most options of cross entropy that have an amount.
+[[maybe_unused]] constexpr int most_amounts = 8;
+
 /// Scratch of a call, in device memory. The counters are zero between calls. Reductions `mean` and `sum` use
 /// the losses, variants that hand rows out use the counters.
 struct Workspace {
@@ -90,11 +93,7 @@ struct Arguments {
   long long classes;             ///< of all shards
   PeerExchange* exchange;        ///< of this rank; only of cross_entropy_exchange
   long long ignore_index;
-  float smoothing;      ///< in [0, 1]
-  float z_scale;        ///< of logsumexp squared
-  float cap;            ///< > 0
-  float scale;          ///< > 0
-  float token_scaling;  ///< power of the target's probability
+  float amounts[most_amounts];  ///< of the options: problem::NAME_amount is the place of each
 };
 
 }  // namespace ce

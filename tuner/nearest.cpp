@@ -33,7 +33,7 @@ std::optional<double> distance_between(const Problem& a, const Problem& b) {
          (a.operation != b.operation ? other_operation : 0) + (a.dtype != b.dtype ? other_dtype : 0) +
          (a.alignment != b.alignment ? other_alignment : 0) +
          (generator::reads_all_weights(a) != generator::reads_all_weights(b) ? other_weights : 0) +
-         (a.softcap != b.softcap ? other_cap : 0);
+         (a.has.softcap != b.has.softcap ? other_cap : 0);
 }
 
 std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,

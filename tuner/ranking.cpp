@@ -143,7 +143,7 @@ double weighed(const Config& config, generator::Operation operation, const Trait
 
 /// The trait of that name: of f32 an element may take twice as many instructions at the speed of the memory.
 double cap_weight(const Problem& problem) {
-  if (!problem.softcap) return 0;
+  if (!problem.has.softcap) return 0;
   return problem.dtype == DType::f32 ? 0.25 : 0.5;
 }
 

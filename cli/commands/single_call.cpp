@@ -59,8 +59,9 @@ class DeviceTensors {
 template <class CrossEntropyOrBackward>
 CrossEntropyOrBackward operation_of(const Problem& problem, const Amounts& amounts) {
   CrossEntropyOrBackward operation{.ignore_index = amounts.ignore_index, .reduction = problem.reduction};
-  for (std::size_t i = 0; i < amounts.of_options.size(); ++i)
-    operation.*generator::cross_entropy_options.at(i).of<CrossEntropyOrBackward>() = amounts.of_options[i];
+  for (std::size_t i = 0; i < amounts.of_options.values.size(); ++i)
+    operation.*generator::cross_entropy_options.at(i).of<CrossEntropyOrBackward>() =
+        amounts.of_options.values[i];
   return operation;
 }
 

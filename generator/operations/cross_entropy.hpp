@@ -9,16 +9,43 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "ce/dtype.hpp"
 #include "ce/operations.hpp"
-#include "generator/problem.hpp"
 #include "templates/arguments.cuh"
 
 namespace ce::generator {
+
+struct Problem;
+
+/// Which options, outputs and optional inputs a problem has. Each changes the code of its kernels.
+struct CrossEntropyFlags {
+  bool smoothing = false;
+  bool z_loss = false;   ///< amount x logsumexp squared is added to the loss
+  bool softcap = false;  ///< logits become cap x tanh(logit / cap)
+  bool scale = false;    ///< logits are multiplied, before the cap
+  bool token_scaling =
+      false;  ///< loss and gradient are multiplied by a power of the target's detached probability
+  bool row_weights = false;       ///< and by a weight of the row
+  bool row_scales = false;        ///< logits are multiplied by a number of their row, too
+  bool divisor = false;           ///< of the mean, given by the caller
+  bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
+  bool lse_upstream = false;      ///< and that of the logsumexp
+  bool saved_logprob = false;     ///< cross_entropy_backward reads the log-probability of the targets, too
+  bool given_lse = false;         ///< losses follow from logsumexps of the rows that the caller has
+  bool z_loss_out = false;        ///< the z-loss is written too, reduced like the loss
+  bool lse_out = false;           ///< logsumexp of the rows is written
+  bool logprob_out = false;       ///< the log-probability of the rows' targets is written
+  bool entropy_out = false;       ///< the entropy of the rows is written
+  bool argmax_out = false;        ///< the first largest logit of the rows is written
+  bool hit_out = false;           ///< whether that is the target
+
+  friend bool operator==(const CrossEntropyFlags&, const CrossEntropyFlags&) = default;
+};
 
 /// An option whose amount is an argument of the kernels. Whether there is one at all changes their code.
 struct CrossEntropyOption {
@@ -31,15 +58,14 @@ struct CrossEntropyOption {
 
   float CrossEntropy::*of_forward;  ///< how much, as a call says it
   float CrossEntropyBackward::*of_backward;
-  std::string_view name;        ///< of these
-  bool Problem::*field;         ///< whether there is one
-  std::string_view word;        ///< in keys, sources and JSON
-  float Arguments::*amount;     ///< how much, for kernels
-  float neutral;                ///< the amount of a call without it
-  bool (*takes)(float amount);  ///< whether it can be so much
-  std::string_view expected;    ///< how much it can be
-  bool of_classes = false;      ///< only where targets are class indices
-  bool of_losses = false;       ///< it changes nothing of what one rank's columns say of a row
+  std::string_view name;           ///< of these
+  bool CrossEntropyFlags::*field;  ///< whether there is one
+  std::string_view word;           ///< in keys, sources and JSON
+  float neutral;                   ///< the amount of a call without it
+  bool (*takes)(float amount);     ///< whether it can be so much
+  std::string_view expected;       ///< how much it can be
+  bool of_classes = false;         ///< only where targets are class indices
+  bool of_losses = false;          ///< it changes nothing of what one rank's columns say of a row
   Trials trials;
   std::string_view flag, help;  ///< of the command
 
@@ -62,9 +88,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.of_forward = &CrossEntropy::label_smoothing,
      .of_backward = &CrossEntropyBackward::label_smoothing,
      .name = "label_smoothing",
-     .field = &Problem::smoothing,
+     .field = &CrossEntropyFlags::smoothing,
      .word = "smoothing",
-     .amount = &Arguments::smoothing,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 1; },
      .expected = "0 to 1",
@@ -74,9 +99,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.of_forward = &CrossEntropy::z_loss,
      .of_backward = &CrossEntropyBackward::z_loss,
      .name = "z_loss",
-     .field = &Problem::z_loss,
+     .field = &CrossEntropyFlags::z_loss,
      .word = "z_loss",
-     .amount = &Arguments::z_scale,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 0x1p60f; },
      .expected = "0 to 2^60",
@@ -88,9 +112,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.of_forward = &CrossEntropy::softcap,
      .of_backward = &CrossEntropyBackward::softcap,
      .name = "softcap",
-     .field = &Problem::softcap,
+     .field = &CrossEntropyFlags::softcap,
      .word = "softcap",
-     .amount = &Arguments::cap,
      .neutral = 0,
      .takes = [](float amount) { return amount == 0 || is_moderate(amount); },
      .expected = "0 (no cap), or 2^-60 to 2^60",
@@ -100,9 +123,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.of_forward = &CrossEntropy::logit_scale,
      .of_backward = &CrossEntropyBackward::logit_scale,
      .name = "logit_scale",
-     .field = &Problem::scale,
+     .field = &CrossEntropyFlags::scale,
      .word = "scale",
-     .amount = &Arguments::scale,
      .neutral = 1,
      .takes = is_moderate,
      .expected = "2^-60 to 2^60",
@@ -112,9 +134,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.of_forward = &CrossEntropy::token_scaling,
      .of_backward = &CrossEntropyBackward::token_scaling,
      .name = "token_scaling",
-     .field = &Problem::token_scaling,
+     .field = &CrossEntropyFlags::token_scaling,
      .word = "token_scaling",
-     .amount = &Arguments::token_scaling,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 16; },
      .expected = "0 to 16",
@@ -133,41 +154,33 @@ struct CrossEntropyOutput {
     of_losses  ///< as the loss: [rows] or [1], of the loss's dtype
   };
 
-  bool Problem::*field;     ///< whether it is written
-  std::string_view word;    ///< in keys, sources and JSON
-  std::string_view tensor;  ///< as include/ce/operations.hpp names it
-  std::size_t argument;     ///< its offset in Arguments
+  bool CrossEntropyFlags::*field;  ///< whether it is written
+  std::string_view word;           ///< in keys, sources and JSON
+  std::string_view tensor;         ///< as include/ce/operations.hpp names it
+  std::size_t argument;            ///< its offset in Arguments
   Kind kind = Kind::of_rows;
-  DType dtype = DType::f32;        ///< of Kind::of_rows
-  bool Problem::*needs = nullptr;  ///< the option without which there is nothing to write
-  bool of_classes = false;         ///< only where targets are class indices
-  bool of_all_classes = false;     ///< all logits of a row say what it is: not where its logsumexp is given
-  bool of_shards = false;          ///< the statistics of a shard are other ones with it
-  std::string_view flag, help;     ///< of the command
+  DType dtype = DType::f32;                  ///< of Kind::of_rows
+  bool CrossEntropyFlags::*needs = nullptr;  ///< the option without which there is nothing to write
+  bool of_classes = false;                   ///< only where targets are class indices
+  bool of_all_classes = false;  ///< all logits of a row say what it is: not where its logsumexp is given
+  bool of_shards = false;       ///< the statistics of a shard are other ones with it
+  std::string_view flag, help;  ///< of the command
 
-  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
-    if (problem.operation == Operation::cross_entropy_shard) return of_shards;
-    return has_losses(problem.operation) && (needs == nullptr || problem.*needs) &&
-           !(of_classes && problem.probabilities) && !(of_all_classes && problem.given_lse);
-  }
-  [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept {
-    return kind == Kind::of_rows ? dtype : problem.loss_dtype;
-  }
-  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
-    return kind == Kind::of_rows || problem.reduction == Reduction::none ? problem.rows : 1;
-  }
+  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
+  [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept;
+  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
 inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
-    {.field = &Problem::z_loss_out,
+    {.field = &CrossEntropyFlags::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss_out",
      .argument = offsetof(Arguments, z_loss),
      .kind = CrossEntropyOutput::Kind::of_losses,
-     .needs = &Problem::z_loss,
+     .needs = &CrossEntropyFlags::z_loss,
      .flag = "--z-loss-out",
      .help = "Write the z-loss by itself, too"},
-    {.field = &Problem::lse_out,
+    {.field = &CrossEntropyFlags::lse_out,
      .word = "lse_out",
      .tensor = "lse",
      .argument = offsetof(Arguments, lse),
@@ -175,14 +188,14 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .of_shards = true,
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
-    {.field = &Problem::logprob_out,
+    {.field = &CrossEntropyFlags::logprob_out,
      .word = "logprob_out",
      .tensor = "logprob",
      .argument = offsetof(Arguments, logprob),
      .of_classes = true,
      .flag = "--logprob",
      .help = "Write the log-probability of each target"},
-    {.field = &Problem::entropy_out,
+    {.field = &CrossEntropyFlags::entropy_out,
      .word = "entropy_out",
      .tensor = "entropy",
      .argument = offsetof(Arguments, entropy),
@@ -190,7 +203,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .of_shards = true,
      .flag = "--entropy",
      .help = "Write the entropy of each row"},
-    {.field = &Problem::argmax_out,
+    {.field = &CrossEntropyFlags::argmax_out,
      .word = "argmax_out",
      .tensor = "argmax",
      .argument = offsetof(Arguments, argmax),
@@ -199,7 +212,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .of_shards = true,
      .flag = "--argmax",
      .help = "Write the first largest class of each row"},
-    {.field = &Problem::hit_out,
+    {.field = &CrossEntropyFlags::hit_out,
      .word = "hit_out",
      .tensor = "hit",
      .argument = offsetof(Arguments, hit),
@@ -212,28 +225,20 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
 
 /// An input in f32 that a call may give beside its targets, weights and the gradient of its loss.
 struct CrossEntropyInput {
-  bool Problem::*field;         ///< whether it is read
-  std::string_view word;        ///< in keys, sources and JSON
-  std::string_view tensor;      ///< as include/ce/operations.hpp names it
-  std::size_t argument;         ///< its offset in Arguments
-  bool of_rows = true;          ///< one for each row, else one number
-  bool of_classes = false;      ///< only where targets are class indices
-  bool of_gradient = false;     ///< only where the gradient of the logits is written
-  bool of_backward = false;     ///< only of cross_entropy_backward
-  bool of_mean = false;         ///< only with the reduction mean
-  bool of_loss = false;         ///< only of losses without gradient and smoothing
-  bool of_shards = false;       ///< the statistics of a shard are other ones with it
-  std::string_view flag, help;  ///< of the command
+  bool CrossEntropyFlags::*field;  ///< whether it is read
+  std::string_view word;           ///< in keys, sources and JSON
+  std::string_view tensor;         ///< as include/ce/operations.hpp names it
+  std::size_t argument;            ///< its offset in Arguments
+  bool of_rows = true;             ///< one for each row, else one number
+  bool of_classes = false;         ///< only where targets are class indices
+  bool of_gradient = false;        ///< only where the gradient of the logits is written
+  bool of_backward = false;        ///< only of cross_entropy_backward
+  bool of_mean = false;            ///< only with the reduction mean
+  bool of_loss = false;            ///< only of losses without gradient and smoothing
+  bool of_shards = false;          ///< the statistics of a shard are other ones with it
+  std::string_view flag, help;     ///< of the command
 
-  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
-    return is_cross_entropy(problem.operation) &&
-           (problem.operation != Operation::cross_entropy_shard || of_shards) &&
-           !(of_classes && problem.probabilities) && !(of_gradient && !problem.gradient) &&
-           !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
-           !(of_mean && problem.reduction != Reduction::mean) &&
-           !(of_loss &&
-             (problem.operation != Operation::cross_entropy || problem.gradient || problem.smoothing));
-  }
+  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   /// What a problem must be to have it.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
     return of_backward   ? "class indices of cross_entropy_backward"
@@ -242,26 +247,24 @@ struct CrossEntropyInput {
            : of_loss     ? "losses of class indices without gradient and smoothing"
                          : "cross entropy";
   }
-  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
-    return of_rows ? problem.rows : 1;
-  }
+  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
 inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
-    {.field = &Problem::row_weights,
+    {.field = &CrossEntropyFlags::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
      .argument = offsetof(Arguments, row_weight),
      .flag = "--row-weights",
      .help = "Each row's loss and gradient is multiplied by a weight"},
-    {.field = &Problem::row_scales,
+    {.field = &CrossEntropyFlags::row_scales,
      .word = "row_scales",
      .tensor = "row_scale",
      .argument = offsetof(Arguments, row_scale),
      .of_shards = true,
      .flag = "--row-scales",
      .help = "Each row's logits are multiplied by a number of its own"},
-    {.field = &Problem::divisor,
+    {.field = &CrossEntropyFlags::divisor,
      .word = "divisor",
      .tensor = "divisor",
      .argument = offsetof(Arguments, divisor),
@@ -269,21 +272,21 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .of_mean = true,
      .flag = "--divisor",
      .help = "The mean is divided by a number in device memory"},
-    {.field = &Problem::entropy_upstream,
+    {.field = &CrossEntropyFlags::entropy_upstream,
      .word = "entropy_upstream",
      .tensor = "entropy_upstream",
      .argument = offsetof(Arguments, entropy_upstream),
      .of_gradient = true,
      .flag = "--entropy-upstream",
      .help = "Gradients of the entropies enter that of the logits"},
-    {.field = &Problem::lse_upstream,
+    {.field = &CrossEntropyFlags::lse_upstream,
      .word = "lse_upstream",
      .tensor = "lse_upstream",
      .argument = offsetof(Arguments, lse_upstream),
      .of_gradient = true,
      .flag = "--lse-upstream",
      .help = "So do those of the logsumexps"},
-    {.field = &Problem::saved_logprob,
+    {.field = &CrossEntropyFlags::saved_logprob,
      .word = "saved_logprob",
      .tensor = "logprob",
      .argument = offsetof(Arguments, logprob),
@@ -292,7 +295,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .of_backward = true,
      .flag = "--saved-logprob",
      .help = "The backward reads the targets' log-probabilities, too"},
-    {.field = &Problem::given_lse,
+    {.field = &CrossEntropyFlags::given_lse,
      .word = "given_lse",
      .tensor = "given_lse",
      .argument = offsetof(Arguments, lse),
@@ -309,18 +312,49 @@ constexpr void for_each_row(const Visit& visit) {
   (std::make_index_sequence<table.size()>());
 }
 
-/// Without what concerns losses alone, for cross_entropy_shard.
-constexpr void leave_out_results(Problem& problem) noexcept {
-  problem.reduction = Reduction::none;
-  for (const CrossEntropyOption& option : cross_entropy_options)
-    if (option.of_losses) problem.*option.field = false;
+/// The place of an option in the table is that of its amount in Arguments.
+[[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOption& option) noexcept {
+  return static_cast<std::size_t>(&option - cross_entropy_options.data());
+}
+static_assert(cross_entropy_options.size() <= most_amounts);
+
+/// As kernels know the place of its amount.
+[[nodiscard]] inline std::string amount_constant(const CrossEntropyOption& option) {
+  return "static constexpr int " + std::string(option.word) + "_amount = " + std::to_string(place_of(option));
 }
 
 /// The option of a field. It must be one.
-[[nodiscard]] constexpr const CrossEntropyOption& option_of(bool Problem::*field) noexcept {
+[[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
   std::size_t i = 0;
   while (cross_entropy_options[i].field != field) ++i;
   return cross_entropy_options[i];
+}
+
+/// How much of each option; by itself what changes nothing.
+template <class Number>
+struct CrossEntropyAmounts {
+  std::array<Number, cross_entropy_options.size()> values = neutral();
+
+  [[nodiscard]] constexpr Number& operator[](bool CrossEntropyFlags::*field) noexcept {
+    return values[place_of(option_of(field))];
+  }
+  [[nodiscard]] constexpr Number operator[](bool CrossEntropyFlags::*field) const noexcept {
+    return values[place_of(option_of(field))];
+  }
+  [[nodiscard]] static constexpr decltype(values) neutral() noexcept {
+    decltype(values) amounts{};
+    for (std::size_t i = 0; i < amounts.size(); ++i)
+      amounts[i] = static_cast<Number>(cross_entropy_options[i].neutral);
+    return amounts;
+  }
+};
+
+/// How much of an option kernels are given.
+[[nodiscard]] constexpr float& amount_of(bool CrossEntropyFlags::*field, Arguments& arguments) noexcept {
+  return arguments.amounts[place_of(option_of(field))];
+}
+[[nodiscard]] constexpr float amount_of(bool CrossEntropyFlags::*field, const Arguments& arguments) noexcept {
+  return arguments.amounts[place_of(option_of(field))];
 }
 
 }  // namespace ce::generator

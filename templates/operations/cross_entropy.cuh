@@ -122,7 +122,8 @@ struct Operation : OperationDefaults {
         per_row = 1.f / float(counted.rows);
         per_weight = problem::counts_first && weighted_mean ? 1.f / counted.weight : per_row;
       }
-      if constexpr (problem::smoothing) per_class = a.smoothing / class_count(a) * per_weight;
+      if constexpr (problem::smoothing)
+        per_class = a.amounts[problem::smoothing_amount] / class_count(a) * per_weight;
     }
 
    private:
@@ -475,11 +476,11 @@ struct Operation : OperationDefaults {
                                 float weights) {
     if constexpr (!has_output) return;
     const auto [per_row, per_weight, smoothing_per_class] = batch;
-    const float e = problem::smoothing ? arguments.smoothing : 0.f;
+    const float e = problem::smoothing ? arguments.amounts[problem::smoothing_amount] : 0.f;
     const float up = prefetch.upstream * logits.scale * total.factor;
     const float of_lse = problem::lse_upstream ? prefetch.of_lse * logits.scale : 0.f;
-    const float z_part =
-        (problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f) + of_lse;
+    const float z_scale = arguments.amounts[problem::z_loss_amount];
+    const float z_part = (problem::z_loss ? 2.f * z_scale * total.lse * per_row * up : 0.f) + of_lse;
     per_probability = up * per_row;
     per_class = smoothing_per_class * up;
     if constexpr (problem::probabilities) {
@@ -537,7 +538,8 @@ struct Operation : OperationDefaults {
   CE_DEVICE void find_factor() {
     if constexpr (problem::row_weights) total.factor = prefetch.row_weight;
     if constexpr (problem::token_scaling) {
-      const float power = arguments.token_scaling * total.logprob;  // of what is far below 1 nothing is left
+      // Of what is far below 1 nothing is left.
+      const float power = arguments.amounts[problem::token_scaling_amount] * total.logprob;
       total.factor *= power < -32.f ? 0.f : exponential(power);
     }
   }
@@ -547,9 +549,9 @@ struct Operation : OperationDefaults {
   CE_DEVICE void smoothed(const Vector<Element, n>& probabilities, float (&p)[n]) const {
     probabilities.values(p);
     if constexpr (problem::smoothing) {
+      const float e = arguments.amounts[problem::smoothing_amount];
 #pragma unroll
-      for (int k = 0; k < n; ++k)
-        p[k] = multiply_add(1.f - arguments.smoothing, p[k], arguments.smoothing / class_count(arguments));
+      for (int k = 0; k < n; ++k) p[k] = multiply_add(1.f - e, p[k], e / class_count(arguments));
     }
   }
 
@@ -625,7 +627,7 @@ struct Operation : OperationDefaults {
       return;
     }
     const Stats& stats = total.stats;
-    const float e = problem::smoothing ? arguments.smoothing : 0.f;
+    const float e = problem::smoothing ? arguments.amounts[problem::smoothing_amount] : 0.f;
     float loss = forward ? total.of_all : 0.f;
     if constexpr (!problem::probabilities) {
       loss = -total.logprob;
@@ -633,7 +635,7 @@ struct Operation : OperationDefaults {
       if constexpr (problem::smoothing)
         loss = weigh(1.f - e, loss) + e / class_count(arguments) * total.of_all;
     }
-    float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
+    float z_loss = problem::z_loss ? arguments.amounts[problem::z_loss_amount] * total.lse * total.lse : 0.f;
     if constexpr (problem::row_weights || problem::token_scaling) {
       loss = weigh(total.factor, loss);
       z_loss = weigh(total.factor, z_loss);

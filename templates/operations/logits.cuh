@@ -124,8 +124,8 @@ struct Logits {
   bool need_maximum;  ///< sums of exponentials could overflow, or lose what is small, if nobody looked for it
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
-      : scale(problem::scale ? arguments.scale : 1.f),
-        cap(problem::softcap ? arguments.cap : 1.f),
+      : scale(problem::scale ? arguments.amounts[problem::scale_amount] : 1.f),
+        cap(problem::softcap ? arguments.amounts[problem::softcap_amount] : 1.f),
         ratio(scale / cap),
         near(near_of(ratio, cap)),
         c(product(cap, log2_e)),

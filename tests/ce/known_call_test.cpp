@@ -20,7 +20,7 @@ namespace ce::test {
 namespace {
 
 /// Without what pads the end.
-constexpr std::size_t argument_bytes = offsetof(Arguments, token_scaling) + sizeof(float);
+constexpr std::size_t argument_bytes = offsetof(Arguments, amounts) + sizeof(Arguments::amounts);
 
 /// Calls drawn from few sizes, strides and places, so that many are alike. The host device takes any address;
 /// nothing reads from them.

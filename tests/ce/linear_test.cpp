@@ -116,6 +116,9 @@ class LinearCall {
 
   void expect_right() const {
     const CrossEntropy& options = case_.operation.cross_entropy;
+    generator::CrossEntropyAmounts<double> amounts;
+    for (const generator::CrossEntropyOption& option : generator::cross_entropy_options)
+      amounts[option.field] = static_cast<double>(options.*option.of_forward);
     generator::CrossEntropyReference want =
         generator::cross_entropy({.columns = case_.classes,
                                   .logits = logits_,
@@ -129,11 +132,7 @@ class LinearCall {
                                   .lse_upstream = lse_upstream_,
                                   .ignore_index = options.ignore_index,
                                   .reduction = options.reduction,
-                                  .smoothing = options.label_smoothing,
-                                  .z_scale = options.z_loss,
-                                  .cap = options.softcap,
-                                  .scale = options.logit_scale,
-                                  .token_scaling = options.token_scaling,
+                                  .amounts = amounts,
                                   .divisor = divisor_.empty() ? 0 : divisor_.front(),
                                   .gradient = true});
     for (std::size_t token = 0; case_.operation.valid_tokens && token < target_.size(); ++token)

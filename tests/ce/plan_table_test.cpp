@@ -69,11 +69,12 @@ TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   problems[11].upstream = generator::Upstream::rows;
   if (problems[2] == base) problems[2].dtype = DType::f32;
   if (problems[4] == base) problems[4].loss_dtype = DType::f32;
-  for (bool Problem::*option :
-       {&Problem::probabilities, &Problem::smoothing, &Problem::weights, &Problem::z_loss, &Problem::softcap,
-        &Problem::scale, &Problem::z_loss_out, &Problem::lse_out, &Problem::argmax_out, &Problem::hit_out,
-        &Problem::batched, &Problem::strided})
-    problems.emplace_back(base).*option = true;
+  for (const auto field : {&Problem::probabilities, &Problem::weights, &Problem::batched, &Problem::strided})
+    problems.emplace_back(base).*field = true;
+  for (const auto& option : generator::cross_entropy_options)
+    problems.emplace_back(base).has.*option.field = true;
+  for (const auto& output : generator::cross_entropy_outputs)
+    problems.emplace_back(base).has.*output.field = true;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     ASSERT_EQ(table.find(problems[i]), nullptr) << i;
     table.put(problems[i], chosen(fmt::format("{}", i)));
@@ -106,11 +107,17 @@ std::vector<Setting> settings() {
   add(&Problem::reduction, Reduction::sum);
   add(&Problem::upstream, generator::Upstream::rows);
   add(&Problem::alignment, generator::Alignment::element);
-  for (const auto field :
-       {&Problem::gradient, &Problem::probabilities, &Problem::smoothing, &Problem::weights, &Problem::z_loss,
-        &Problem::softcap, &Problem::scale, &Problem::z_loss_out, &Problem::lse_out, &Problem::argmax_out,
-        &Problem::hit_out, &Problem::in_place, &Problem::batched, &Problem::strided})
+  for (const auto field : {&Problem::gradient, &Problem::probabilities, &Problem::weights, &Problem::in_place,
+                           &Problem::batched, &Problem::strided})
     add(field, true);
+  const auto add_flag = [&](bool generator::CrossEntropyFlags::*flag) {
+    for (const bool value : {false, true})
+      all.push_back({.member = member, .apply = [=](Problem& problem) { problem.has.*flag = value; }});
+    ++member;
+  };
+  for (const auto& option : generator::cross_entropy_options) add_flag(option.field);
+  for (const auto& output : generator::cross_entropy_outputs) add_flag(output.field);
+  for (const auto& input : generator::cross_entropy_inputs) add_flag(input.field);
   return all;
 }
 

@@ -112,24 +112,24 @@ TEST_F(RequestTest, EveryOptionIsThere) {
                                       .reduction = Reduction::sum,
                                       .upstream = generator::Upstream::rows,
                                       .gradient = true,
-                                      .smoothing = true,
                                       .weights = true,
-                                      .z_loss = true,
-                                      .softcap = true,
-                                      .scale = true,
-                                      .z_loss_out = true,
-                                      .lse_out = true,
-                                      .argmax_out = true,
-                                      .hit_out = true,
+                                      .has = {.smoothing = true,
+                                              .z_loss = true,
+                                              .softcap = true,
+                                              .scale = true,
+                                              .z_loss_out = true,
+                                              .lse_out = true,
+                                              .argmax_out = true,
+                                              .hit_out = true},
                                       .in_place = true,
                                       .rows = rows,
                                       .columns = columns}));
   EXPECT_NO_THROW(generator::validate(request.problem));
   const Arguments& arguments = request.arguments;
-  EXPECT_EQ(arguments.smoothing, 0.25f);
-  EXPECT_EQ(arguments.z_scale, 2.f);
-  EXPECT_EQ(arguments.cap, 30.f);
-  EXPECT_EQ(arguments.scale, 0.5f);
+  EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::smoothing, arguments), 0.25f);
+  EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::z_loss, arguments), 2.f);
+  EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::softcap, arguments), 30.f);
+  EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::scale, arguments), 0.5f);
   EXPECT_EQ(arguments.ignore_index, 5);
   EXPECT_EQ(arguments.weight, tensors.weight.data);
   EXPECT_EQ(arguments.upstream, tensors.upstream.data);

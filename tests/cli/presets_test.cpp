@@ -45,7 +45,7 @@ TEST(Presets, AreProblemsOfTrainingAndServing) {
       if (!training) continue;
       EXPECT_TRUE(problem.gradient && problem.in_place) << generator::title(problem);
       EXPECT_EQ(problem.reduction, Reduction::mean) << generator::title(problem);
-      EXPECT_EQ(problem.softcap, name == "gemma2") << generator::title(problem);
+      EXPECT_EQ(problem.has.softcap, name == "gemma2") << generator::title(problem);
     }
     for (auto problem = problems.begin(); problem != problems.end(); ++problem)
       EXPECT_EQ(std::find(problem + 1, problems.end(), *problem), problems.end())
@@ -74,7 +74,7 @@ TEST(Presets, GiveWayToOptions) {
   for (const Problem& problem : problems) {
     EXPECT_EQ(problem.dtype, DType::f16);
     EXPECT_EQ(problem.rows, 3);
-    EXPECT_EQ(problem.smoothing, problem.operation == Operation::cross_entropy);
+    EXPECT_EQ(problem.has.smoothing, problem.operation == Operation::cross_entropy);
   }
   EXPECT_EQ(problems[2].columns, 151936);
   // An operation that neither training nor serving is about has the rows of training.

@@ -84,15 +84,15 @@ TEST(ProblemOptions, EveryOptionOfTheLossCounts) {
                               .reduction = Reduction::mean,
                               .upstream = Upstream::rows,
                               .gradient = true,
-                              .smoothing = true,
                               .weights = true,
-                              .z_loss = true,
-                              .softcap = true,
-                              .scale = true,
-                              .z_loss_out = true,
-                              .lse_out = true,
-                              .argmax_out = true,
-                              .hit_out = true,
+                              .has = {.smoothing = true,
+                                      .z_loss = true,
+                                      .softcap = true,
+                                      .scale = true,
+                                      .z_loss_out = true,
+                                      .lse_out = true,
+                                      .argmax_out = true,
+                                      .hit_out = true},
                               .in_place = true,
                               .batched = true,
                               .rows = 64,
@@ -111,11 +111,11 @@ TEST(ProblemOptions, TheBackwardOperationHasAGradientAndNoOutputsOfRows) {
   const std::vector<Problem> problems = problems_of(options);
   ASSERT_EQ(problems.size(), 2U);
   EXPECT_FALSE(problems[0].gradient);
-  EXPECT_TRUE(problems[0].lse_out && problems[0].argmax_out && problems[0].z_loss_out);
+  EXPECT_TRUE(problems[0].has.lse_out && problems[0].has.argmax_out && problems[0].has.z_loss_out);
   EXPECT_EQ(problems[1], (Problem{.operation = Operation::cross_entropy_backward,
                                   .reduction = Reduction::mean,
                                   .gradient = true,
-                                  .z_loss = true,
+                                  .has = {.z_loss = true},
                                   .in_place = true,
                                   .rows = 64,
                                   .columns = 1000}));
@@ -129,11 +129,11 @@ TEST(ProblemOptions, OperationsOfRanksHaveWhatConcernsThem) {
   const std::vector<Problem> problems = problems_of(options);
   ASSERT_EQ(problems.size(), 3U);
   const Problem &shard = problems[0], &merge = problems[1], &backward = problems[2];
-  EXPECT_EQ(std::tuple(shard.reduction, shard.gradient, shard.z_loss, shard.weights),
+  EXPECT_EQ(std::tuple(shard.reduction, shard.gradient, shard.has.z_loss, shard.weights),
             std::tuple(Reduction::none, false, false, false));
-  EXPECT_EQ(std::tuple(merge.reduction, merge.gradient, merge.z_loss, merge.weights),
+  EXPECT_EQ(std::tuple(merge.reduction, merge.gradient, merge.has.z_loss, merge.weights),
             std::tuple(Reduction::mean, false, true, true));
-  EXPECT_EQ(std::tuple(backward.reduction, backward.gradient, backward.z_loss, backward.weights),
+  EXPECT_EQ(std::tuple(backward.reduction, backward.gradient, backward.has.z_loss, backward.weights),
             std::tuple(Reduction::mean, true, true, true));
 }
 
@@ -167,14 +167,14 @@ TEST(ProblemOptions, AnAmountThatChangesNothingIsNotInTheProblem) {
   ProblemOptions options = cross_entropy();
   const Problem plain = only(options);
   options.on.smoothing = options.on.z_loss = options.on.softcap = options.on.scale = true;
-  EXPECT_EQ(one_problem_of(options, {.of_options = {0, 0, -0.f, 1}}), plain);
-  EXPECT_EQ(one_problem_of(options, {.of_options = {1, 1, 1, 2}}), only(options));
+  EXPECT_EQ(one_problem_of(options, {.of_options = {{0, 0, -0.f, 1}}}), plain);
+  EXPECT_EQ(one_problem_of(options, {.of_options = {{1, 1, 1, 2}}}), only(options));
   Problem capped = plain;
-  capped.softcap = true;
-  EXPECT_EQ(one_problem_of(options, {.of_options = {0, 0, 1, 1}}), capped);
+  capped.has.softcap = true;
+  EXPECT_EQ(one_problem_of(options, {.of_options = {{0, 0, 1, 1}}}), capped);
   options = softmax();
   options.on.softcap = true;
-  EXPECT_THROW(static_cast<void>(one_problem_of(options, {.of_options = {0, 0, 0, 1}})), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(one_problem_of(options, {.of_options = {{0, 0, 0, 1}}})), InvalidArgument);
 }
 
 TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
@@ -189,7 +189,7 @@ TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
                                   .strided = true,
                                   .rows = 8192,
                                   .columns = 4096}));
-  EXPECT_TRUE(problems[2].smoothing && problems[2].strided && problems[2].in_place);
+  EXPECT_TRUE(problems[2].has.smoothing && problems[2].strided && problems[2].in_place);
 }
 
 TEST(ProblemOptions, StridedRowsHaveNoAlignment) {
@@ -317,19 +317,21 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
   for (const auto& [field, argument] : std::vector<std::pair<bool ProblemOptions::*, std::string>>{
            {&ProblemOptions::loss_only, "--loss-only"}, {&ProblemOptions::probabilities, "--probabilities"}})
     refused(softmax(), field, true, argument);
-  const auto refused_on = [](ProblemOptions options, bool Problem::*field, const std::string& argument) {
+  const auto refused_on = [](ProblemOptions options, bool generator::CrossEntropyFlags::*field,
+                             const std::string& argument) {
     options.on.*field = true;
     expect_refused(options, argument, "");
   };
   for (const auto& [field, argument] :
-       std::vector<std::pair<bool Problem::*, std::string>>{{&Problem::smoothing, "--smoothing"},
-                                                            {&Problem::z_loss, "--z-loss"},
-                                                            {&Problem::softcap, "--softcap"},
-                                                            {&Problem::scale, "--scale"},
-                                                            {&Problem::z_loss_out, "--z-loss-out"},
-                                                            {&Problem::lse_out, "--lse"},
-                                                            {&Problem::argmax_out, "--argmax"},
-                                                            {&Problem::hit_out, "--hit"}})
+       std::vector<std::pair<bool generator::CrossEntropyFlags::*, std::string>>{
+           {&generator::CrossEntropyFlags::smoothing, "--smoothing"},
+           {&generator::CrossEntropyFlags::z_loss, "--z-loss"},
+           {&generator::CrossEntropyFlags::softcap, "--softcap"},
+           {&generator::CrossEntropyFlags::scale, "--scale"},
+           {&generator::CrossEntropyFlags::z_loss_out, "--z-loss-out"},
+           {&generator::CrossEntropyFlags::lse_out, "--lse"},
+           {&generator::CrossEntropyFlags::argmax_out, "--argmax"},
+           {&generator::CrossEntropyFlags::hit_out, "--hit"}})
     refused_on(softmax(), field, argument);
   for (const auto& [field, argument, value] :
        std::vector<std::tuple<std::string ProblemOptions::*, std::string, std::string>>{
@@ -344,15 +346,15 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
   ProblemOptions backward = cross_entropy();
   backward.operations = {"cross_entropy_backward"};
   refused(backward, &ProblemOptions::loss_only, true, "--loss-only");
-  refused_on(backward, &Problem::lse_out, "--lse");
+  refused_on(backward, &generator::CrossEntropyFlags::lse_out, "--lse");
   refused(backward, &ProblemOptions::loss_dtype, "f32", "--loss-dtype");
-  refused_on(cross_entropy(), &Problem::z_loss_out, "--z-loss-out");
+  refused_on(cross_entropy(), &generator::CrossEntropyFlags::z_loss_out, "--z-loss-out");
 
   ProblemOptions probabilities = cross_entropy();
   probabilities.probabilities = true;
   refused(probabilities, &ProblemOptions::target, "i64", "--target");
   refused(probabilities, &ProblemOptions::ignore_index, "5", "--ignore-index");
-  refused_on(probabilities, &Problem::hit_out, "--hit");
+  refused_on(probabilities, &generator::CrossEntropyFlags::hit_out, "--hit");
 
   ProblemOptions loss_only = cross_entropy();
   loss_only.loss_only = true;

@@ -128,16 +128,18 @@ TEST_F(Run, CrossEntropyWithEveryOptionAndItsGradientFromTheLogsumexp) {
   ASSERT_EQ(finished.status, 0) << finished.err;
 
   const std::vector<std::int64_t> targets(target.begin(), target.end());
+  generator::CrossEntropyAmounts<double> amounts;
+  amounts[&generator::CrossEntropyFlags::smoothing] = 0.125;
+  amounts[&generator::CrossEntropyFlags::z_loss] = 0.25;
+  amounts[&generator::CrossEntropyFlags::softcap] = 8;
+  amounts[&generator::CrossEntropyFlags::scale] = 0.5;
   const auto expected = generator::cross_entropy({.columns = columns,
                                                   .logits = logits,
                                                   .targets = targets,
                                                   .weights = weight,
                                                   .upstream = upstream,
                                                   .ignore_index = 7,
-                                                  .smoothing = 0.125,
-                                                  .z_scale = 0.25,
-                                                  .cap = 8,
-                                                  .scale = 0.5});
+                                                  .amounts = amounts});
   const Values gradient = read("grad", DType::bf16, logits.size());
   expect_near(gradient, expected.gradient, 0.01, 1e-4);
   expect_near(read("loss", DType::f32, rows), expected.losses, 1e-4, 0);

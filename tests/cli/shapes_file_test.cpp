@@ -81,11 +81,11 @@ TEST_F(ShapesFile, HasOptionsAsColumns) {
       "16,50257,cross_entropy,f32,false,true,true,,\n");
   ASSERT_EQ(found.size(), 3U);
   EXPECT_EQ(found[0], (Problem{.operation = Operation::softmax, .rows = 8, .columns = 1000}));
-  EXPECT_TRUE(found[1].smoothing && found[1].weights && !found[1].in_place);
+  EXPECT_TRUE(found[1].has.smoothing && found[1].weights && !found[1].in_place);
   EXPECT_EQ(found[1].weight_dtype, DType::bf16);
   EXPECT_EQ(found[1].reduction, Reduction::sum);
   EXPECT_EQ(found[1].upstream, generator::Upstream::rows);
-  EXPECT_TRUE(!found[2].smoothing && found[2].weights && found[2].in_place);
+  EXPECT_TRUE(!found[2].has.smoothing && found[2].weights && found[2].in_place);
   EXPECT_EQ(found[2].weight_dtype, DType::f32);
   EXPECT_EQ(found[2].reduction, Reduction::mean);
 }

@@ -65,7 +65,7 @@ TEST(Suite, OptionsTakeThePlaceOfItsOwn) {
                                                                     .columns = {"64"},
                                                                     .on = {.smoothing = true}});
   ASSERT_EQ(problems.size(), 2U);
-  EXPECT_TRUE(problems[0].smoothing && problems[0].gradient);
+  EXPECT_TRUE(problems[0].has.smoothing && problems[0].gradient);
   EXPECT_EQ(problems[1].rows, 16);
   // Neither the loss nor the loss alone is timed twice.
   EXPECT_EQ(problems_of(Suite::widths, {.dtypes = {"f32"}, .columns = {"64"}, .loss_only = true}).size(), 6U);

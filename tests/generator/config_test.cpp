@@ -154,13 +154,13 @@ std::vector<Problem> costly_problems_of(std::int64_t rows, std::int64_t columns)
   Problem problem{.operation = Operation::cross_entropy,
                   .dtype = DType::bf16,
                   .gradient = true,
-                  .softcap = true,
+                  .has = {.softcap = true},
                   .rows = rows,
                   .columns = columns};
   std::vector<Problem> problems{problem};
   problem.dtype = DType::f32;
   problems.push_back(problem);
-  problem.smoothing = problem.weights = true;
+  problem.has.smoothing = problem.weights = true;
   problems.push_back(problem);
   return problems;
 }
@@ -373,14 +373,14 @@ TEST(Variants, ServeWhatTheyAreFor) {
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
-  Problem capped{.operation = Operation::cross_entropy, .gradient = true, .softcap = true};
+  Problem capped{.operation = Operation::cross_entropy, .gradient = true, .has = {.softcap = true}};
   EXPECT_EQ(serving(capped), "warp block two_pass cluster pipeline_decoupled split ");
   capped.gradient = false;
   EXPECT_EQ(serving(capped), "warp block two_pass cluster persistent_reduce split ");
   Problem weighed{
-      .operation = Operation::cross_entropy, .gradient = true, .smoothing = true, .weights = true};
+      .operation = Operation::cross_entropy, .gradient = true, .weights = true, .has = {.smoothing = true}};
   EXPECT_EQ(serving(weighed), "warp block two_pass cluster pipeline_decoupled persistent split ");
-  weighed.smoothing = false;
+  weighed.has.smoothing = false;
   EXPECT_EQ(serving(weighed), "warp block two_pass cluster pipeline persistent split ") << "one weight a row";
   for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})
     EXPECT_EQ(serving({.operation = ceiling}), "bandwidth ");

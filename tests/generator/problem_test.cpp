@@ -47,14 +47,14 @@ std::vector<Change> changes() {
   change([](Problem& p) { p.upstream = Upstream::rows; });
   change([](Problem& p) { p.gradient = false; });
   change([](Problem& p) { p.probabilities = true; });
-  change([](Problem& p) { p.smoothing = true; });
+  change([](Problem& p) { p.has.smoothing = true; });
   change([](Problem& p) { p.weights = true; });
-  change([](Problem& p) { p.z_loss = true; });
-  change([](Problem& p) { p.softcap = true; });
-  change([](Problem& p) { p.scale = true; });
-  change([](Problem& p) { p.lse_out = true; });
-  change([](Problem& p) { p.argmax_out = true; });
-  change([](Problem& p) { p.hit_out = true; });
+  change([](Problem& p) { p.has.z_loss = true; });
+  change([](Problem& p) { p.has.softcap = true; });
+  change([](Problem& p) { p.has.scale = true; });
+  change([](Problem& p) { p.has.lse_out = true; });
+  change([](Problem& p) { p.has.argmax_out = true; });
+  change([](Problem& p) { p.has.hit_out = true; });
   change([](Problem& p) { p.in_place = false; });
   change([](Problem& p) { p.batched = true; });
   change([](Problem& p) { p.strided = true; });
@@ -62,9 +62,9 @@ std::vector<Change> changes() {
   change([](Problem& p) { p.columns = 8193; });
   change([](Problem& p) { p.operation = Operation::cross_entropy_backward; });
   Problem with = base;
-  with.weights = with.z_loss = true;
+  with.weights = with.has.z_loss = true;
   change_of(with, [](Problem& p) { p.weight_dtype = DType::bf16; });
-  change_of(with, [](Problem& p) { p.z_loss_out = true; });
+  change_of(with, [](Problem& p) { p.has.z_loss_out = true; });
   const Problem softmax{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 4096, .columns = 8192};
   for (const Operation other :
        {Operation::log_softmax, Operation::softmax_backward, Operation::log_softmax_backward})
@@ -176,7 +176,7 @@ TEST(Workspace, IsSmall) {
       const std::int64_t bytes = workspace_bytes(problem);
       EXPECT_LE(bytes, 32 * problem.rows + (1 << 20)) << title(problem);
       if (sums_losses(problem)) {
-        EXPECT_GE(bytes, (problem.z_loss ? 8 : 4) * problem.rows) << title(problem);
+        EXPECT_GE(bytes, (problem.has.z_loss ? 8 : 4) * problem.rows) << title(problem);
       }
       EXPECT_EQ(bytes > 0, sums_losses(problem) || counts_first(problem)) << title(problem);
     }
@@ -203,15 +203,16 @@ TEST(Problem, SumsAndCountsFollowFromTheReduction) {
           EXPECT_EQ(inputs(problem), probabilities ? 2 : 1) << title(problem);
           EXPECT_EQ(reduces(problem), !backward || probabilities) << title(problem);
         }
-  Problem smoothed{.operation = Operation::cross_entropy_backward, .gradient = true, .smoothing = true};
+  Problem smoothed{
+      .operation = Operation::cross_entropy_backward, .gradient = true, .has = {.smoothing = true}};
   EXPECT_FALSE(reduces(smoothed));
   smoothed.weights = true;
   EXPECT_TRUE(reduces(smoothed)) << "the weights of all classes are added up";
-  EXPECT_FALSE(reduces({.operation = Operation::cross_entropy, .given_lse = true}));
+  EXPECT_FALSE(reduces({.operation = Operation::cross_entropy, .has = {.given_lse = true}}));
   EXPECT_FALSE(counts_first({.operation = Operation::cross_entropy,
                              .reduction = Reduction::mean,
                              .gradient = true,
-                             .divisor = true}))
+                             .has = {.divisor = true}}))
       << "the caller gives what the mean divides by";
 }
 
@@ -322,12 +323,12 @@ TEST(Traffic, CountsTheFewestBytes) {
   EXPECT_EQ(traffic(base).total(), 2 * matrix + 4096 * 8 + 4);
   Problem outputs = loss;
   outputs.reduction = Reduction::none;
-  outputs.weights = outputs.z_loss = outputs.z_loss_out = outputs.lse_out = outputs.argmax_out =
-      outputs.hit_out = true;
+  outputs.weights = outputs.has.z_loss = outputs.has.z_loss_out = outputs.has.lse_out =
+      outputs.has.argmax_out = outputs.has.hit_out = true;
   EXPECT_EQ(traffic(outputs).read, matrix + 4096 * 8 + 8192 * 4);
   EXPECT_EQ(traffic(outputs).written, 4096 * (4 + 4 + 4 + 8 + 1));
   Problem given = loss;
-  given.given_lse = given.row_weights = true;
+  given.has.given_lse = given.has.row_weights = true;
   EXPECT_EQ(traffic(given).read, 4096LL * (2 + 8 + 4 + 4)) << "of a row its target's logit alone";
   Problem backward = base;
   backward.operation = Operation::cross_entropy_backward;
@@ -381,14 +382,15 @@ TEST(Validate, NamesWhatIsWrong) {
             "loss dtype is f16; expected f32 or bf16");
   EXPECT_EQ(message([](Problem& p) { p.weight_dtype = DType::f16; }),
             "weight dtype is f16; expected f32 or bf16");
-  EXPECT_EQ(message([](Problem& p) { p.z_loss_out = true; }), "z_loss_out is set; expected only with z_loss");
+  EXPECT_EQ(message([](Problem& p) { p.has.z_loss_out = true; }),
+            "z_loss_out is set; expected only with z_loss");
   EXPECT_EQ(message([](Problem& p) {
               p.operation = Operation::cross_entropy_backward;
               p.reduction = Reduction::sum;
-              p.gradient = p.token_scaling = true;
+              p.gradient = p.has.token_scaling = true;
             }),
             "saved_logprob is unset; expected set with token_scaling");
-  EXPECT_EQ(message([](Problem& p) { p.hit_out = p.probabilities = true; }),
+  EXPECT_EQ(message([](Problem& p) { p.has.hit_out = p.probabilities = true; }),
             "hit_out is set; expected only with class indices");
   EXPECT_EQ(message([](Problem& p) {
               p.gradient = false;
@@ -397,7 +399,7 @@ TEST(Validate, NamesWhatIsWrong) {
             "upstream is set; expected only with a gradient");
   EXPECT_EQ(message([](Problem& p) {
               p.operation = Operation::cross_entropy_backward;
-              p.lse_out = true;
+              p.has.lse_out = true;
             }),
             "lse_out is set; expected only with cross_entropy");
   EXPECT_EQ(message([](Problem& p) {
@@ -405,11 +407,16 @@ TEST(Validate, NamesWhatIsWrong) {
               p.gradient = false;
             }),
             "gradient is unset; expected set: it is what cross_entropy_backward writes");
-  for (bool Problem::*option : {&Problem::gradient, &Problem::probabilities, &Problem::smoothing,
-                                &Problem::weights, &Problem::z_loss, &Problem::softcap, &Problem::scale}) {
-    Problem softmax{.rows = 8, .columns = 64};
-    softmax.*option = true;
-    EXPECT_THROW(validate(softmax), InvalidArgument);
+  const Problem softmax{.rows = 8, .columns = 64};
+  for (bool Problem::*field : {&Problem::gradient, &Problem::probabilities, &Problem::weights}) {
+    Problem wrong = softmax;
+    wrong.*field = true;
+    EXPECT_THROW(validate(wrong), InvalidArgument);
+  }
+  for (const CrossEntropyOption& option : cross_entropy_options) {
+    Problem wrong = softmax;
+    wrong.has.*option.field = true;
+    EXPECT_THROW(validate(wrong), InvalidArgument) << option.word;
   }
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ce/error.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 
 namespace ce::test {
 namespace {
@@ -37,28 +37,32 @@ Problem as(Operation operation, const Problem& wanted) {
   return problem;
 }
 
-constexpr std::array<bool Problem::*, 6> switches{&Problem::strided,   &Problem::gradient,
-                                                  &Problem::softcap,   &Problem::weights,
-                                                  &Problem::smoothing, &Problem::probabilities};
+constexpr std::array<bool& (*)(Problem&), 6> switches{
+    [](Problem& problem) -> bool& { return problem.strided; },
+    [](Problem& problem) -> bool& { return problem.gradient; },
+    [](Problem& problem) -> bool& { return problem.has.softcap; },
+    [](Problem& problem) -> bool& { return problem.weights; },
+    [](Problem& problem) -> bool& { return problem.has.smoothing; },
+    [](Problem& problem) -> bool& { return problem.probabilities; }};
 
 /// Whether the problem makes sense, once outputs that it cannot have are left out.
 bool make_valid(Problem& problem) {
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
-    if (!output.is_possible(problem)) problem.*output.field = false;
+    if (!output.is_possible(problem)) problem.has.*output.field = false;
   if (problem.operation == Operation::cross_entropy_merge) {
     problem.batched = problem.strided = false;
     problem.alignment = generator::Alignment::vector;
   }
   if (problem.operation == Operation::cross_entropy_shard) {
     problem.reduction = Reduction::none;
-    problem.z_loss = problem.token_scaling = false;
+    problem.has.z_loss = problem.has.token_scaling = false;
   }
   if (!problem.gradient) problem.upstream = generator::Upstream::one;
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
-    if (!input.is_possible(problem)) problem.*input.field = false;
-  if (problem.probabilities) problem.token_scaling = false;
-  if (problem.token_scaling && problem.operation == Operation::cross_entropy_backward)
-    problem.saved_logprob = true;
+    if (!input.is_possible(problem)) problem.has.*input.field = false;
+  if (problem.probabilities) problem.has.token_scaling = false;
+  if (problem.has.token_scaling && problem.operation == Operation::cross_entropy_backward)
+    problem.has.saved_logprob = true;
   if (!has_output(problem)) problem.in_place = false;
   if (problem.strided) problem.alignment = generator::Alignment::vector;
   try {
@@ -85,18 +89,18 @@ std::vector<Problem> wanted_problems(DType dtype) {
     all.push_back(problem);
   };
   for (const generator::CrossEntropyOption& option : generator::cross_entropy_options)
-    add([&](Problem& problem) { problem.*option.field = true; });
+    add([&](Problem& problem) { problem.has.*option.field = true; });
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
     add([&](Problem& problem) {
-      problem.*output.field = true;
-      if (output.needs != nullptr) problem.*output.needs = true;
+      problem.has.*output.field = true;
+      if (output.needs != nullptr) problem.has.*output.needs = true;
     });
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
     add([&](Problem& problem) {
       if (input.of_backward) problem.operation = Operation::cross_entropy_backward;
       problem.gradient = input.of_gradient;
       if (input.of_mean) problem.reduction = Reduction::mean;
-      problem.*input.field = true;
+      problem.has.*input.field = true;
     });
   for (const Reduction reduction : {Reduction::mean, Reduction::sum})
     add([&](Problem& problem) { problem.reduction = reduction; });
@@ -153,7 +157,7 @@ std::optional<Problem> nearest_served(const generator::Variant& variant, const P
       Problem problem = as(operation, wanted);
       problem.columns = columns;
       for (std::size_t i = 0; i < switches.size(); ++i)
-        if ((bits >> i & 1U) != 0) problem.*switches[i] = !(problem.*switches[i]);
+        if ((bits >> i & 1U) != 0) switches[i](problem) = !switches[i](problem);
       if (columns == narrow) {
         problem.batched = false;
         if (can_be_dense(problem)) problem.alignment = generator::Alignment::dense;

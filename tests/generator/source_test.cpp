@@ -38,8 +38,9 @@ Problem with_all_options() {
   Problem problem = cross_entropy_problem;
   problem.reduction = Reduction::mean;
   problem.upstream = Upstream::rows;
-  problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
-      problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = true;
+  problem.gradient = problem.has.smoothing = problem.weights = problem.has.z_loss = problem.has.softcap =
+      problem.has.scale = problem.has.z_loss_out = problem.has.lse_out = problem.has.argmax_out =
+          problem.has.hit_out = true;
   return problem;
 }
 
@@ -79,15 +80,15 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
   const std::map<std::string, void (*)(Problem&)> options{
       {"gradient", [](Problem& p) { p.gradient = true; }},
       {"probabilities", [](Problem& p) { p.probabilities = true; }},
-      {"smoothing", [](Problem& p) { p.smoothing = true; }},
+      {"smoothing", [](Problem& p) { p.has.smoothing = true; }},
       {"weights", [](Problem& p) { p.weights = true; }},
-      {"z_loss", [](Problem& p) { p.z_loss = true; }},
-      {"softcap", [](Problem& p) { p.softcap = true; }},
-      {"scale", [](Problem& p) { p.scale = true; }},
-      {"z_loss_out", [](Problem& p) { p.z_loss_out = true; }},
-      {"lse_out", [](Problem& p) { p.lse_out = true; }},
-      {"argmax_out", [](Problem& p) { p.argmax_out = true; }},
-      {"hit_out", [](Problem& p) { p.hit_out = true; }},
+      {"z_loss", [](Problem& p) { p.has.z_loss = true; }},
+      {"softcap", [](Problem& p) { p.has.softcap = true; }},
+      {"scale", [](Problem& p) { p.has.scale = true; }},
+      {"z_loss_out", [](Problem& p) { p.has.z_loss_out = true; }},
+      {"lse_out", [](Problem& p) { p.has.lse_out = true; }},
+      {"argmax_out", [](Problem& p) { p.has.argmax_out = true; }},
+      {"hit_out", [](Problem& p) { p.has.hit_out = true; }},
       {"upstream_scalar", [](Problem& p) { p.upstream = Upstream::scalar; }},
       {"upstream_rows", [](Problem& p) { p.upstream = Upstream::rows; }},
       {"batched", [](Problem& p) { p.batched = true; }},
@@ -267,7 +268,8 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
     Problem other = mean;
-    other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
+    other.has.lse_out = other.has.smoothing = other.has.softcap = other.batched =
+        true;  // nothing of it is summed
     other = of_many_rows(other, config);
     if (other.operation != mean.operation || other.gradient != mean.gradient) continue;
     other.columns = 65536;

@@ -11,7 +11,7 @@
 
 #include "ce/error.hpp"
 #include "generator/linear.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nvrtc.hpp"
@@ -27,11 +27,11 @@ Problem with_all_options(Operation operation, DType dtype) {
   problem.reduction = Reduction::mean;
   problem.upstream = Upstream::rows;
   problem.gradient = problem.weights = true;
-  for (const CrossEntropyOption& option : cross_entropy_options) problem.*option.field = true;
+  for (const CrossEntropyOption& option : cross_entropy_options) problem.has.*option.field = true;
   for (const CrossEntropyInput& input : cross_entropy_inputs)
-    problem.*input.field = input.is_possible(problem);
+    problem.has.*input.field = input.is_possible(problem);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
-    problem.*output.field = output.is_possible(problem);
+    problem.has.*output.field = output.is_possible(problem);
   return problem;
 }
 
@@ -152,9 +152,9 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
     if (!variant.takes_rows) continue;
     for (const DType dtype : {DType::bf16, DType::f32}) {
       Problem wanted{.operation = Operation::cross_entropy, .dtype = dtype, .rows = 64, .columns = 32768};
-      wanted.smoothing = wanted.weights = wanted.gradient = true;
+      wanted.has.smoothing = wanted.weights = wanted.gradient = true;
       const auto served = test::nearest_served(variant, wanted, [](const Problem& nearest) {
-        return nearest.smoothing && nearest.weights && !nearest.softcap && !nearest.probabilities;
+        return nearest.has.smoothing && nearest.weights && !nearest.has.softcap && !nearest.probabilities;
       });
       if (!served) continue;
       const Problem problem = *served;

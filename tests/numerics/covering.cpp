@@ -14,7 +14,7 @@
 #include <variant>
 
 #include "ce/error.hpp"
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "templates/arguments.cuh"
 #include "tests/generator/served.hpp"
 #include "tuner/verify/verify.hpp"
@@ -81,34 +81,27 @@ void draw_options(Problem& problem, Random& random) {
   problem.probabilities = !given_lse && random() % 4 == 0;
   if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
   if (heads(random)) problem.loss_dtype = problem.dtype;
-  problem.smoothing = !given_lse && heads(random);
   problem.weights = heads(random);
   if (problem.weights && heads(random)) problem.weight_dtype = problem.dtype;
-  problem.z_loss = heads(random);
-  problem.softcap = heads(random);
-  problem.scale = heads(random);
-  problem.token_scaling = random() % 4 == 0 && !problem.probabilities;
+  for (const generator::CrossEntropyOption& option : generator::cross_entropy_options)
+    problem.has.*option.field =
+        option.of_classes ? random() % 4 == 0 && !problem.probabilities : heads(random);
+  if (given_lse) problem.has.smoothing = false;
   if (problem.gradient) problem.upstream = static_cast<Upstream>(random() % 3);
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
-    problem.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
-  problem.given_lse |= given_lse;
+    problem.has.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
+  problem.has.given_lse |= given_lse;
   if (!forward) {
-    problem.saved_logprob |= problem.token_scaling && problem.operation == Operation::cross_entropy_backward;
+    problem.has.saved_logprob |=
+        problem.has.token_scaling && problem.operation == Operation::cross_entropy_backward;
     return;
   }
-  if (shard) {  // whatever only concerns what is merged
-    problem.reduction = Reduction::none;
+  if (shard) {
+    leave_out_results(problem);
     problem.loss_dtype = DType::f32;
-    problem.z_loss = problem.token_scaling = false;
   }
-  problem.z_loss_out = problem.z_loss && heads(random);
-  problem.lse_out = heads(random);
-  problem.argmax_out = heads(random);
-  problem.hit_out = !problem.probabilities && !shard && heads(random);
-  problem.logprob_out = !problem.probabilities && !shard && heads(random);
-  problem.entropy_out = random() % 3 == 0;
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
-    problem.*output.field = problem.*output.field && output.is_possible(problem);
+    problem.has.*output.field = heads(random) && output.is_possible(problem);
 }
 
 void draw_layout(Problem& problem, bool strided, Random& random) {
@@ -243,19 +236,19 @@ std::vector<Case> product_of_options(const generator::Limits& limits, std::uint6
         const auto on = [&] { return (bits >> bit++ & 1) != 0; };
         Problem problem{.operation = Operation::cross_entropy, .reduction = reduction, .upstream = upstream};
         problem.probabilities = on();
-        problem.smoothing = on();
+        problem.has.smoothing = on();
         problem.weights = on();
-        problem.z_loss = on();
-        problem.softcap = on();
-        problem.scale = on();
-        problem.lse_out = on();
-        problem.argmax_out = on();
-        problem.hit_out = on();
+        problem.has.z_loss = on();
+        problem.has.softcap = on();
+        problem.has.scale = on();
+        problem.has.lse_out = on();
+        problem.has.argmax_out = on();
+        problem.has.hit_out = on();
         problem.gradient = on();
-        if (problem.hit_out && problem.probabilities) continue;  // there is no class to hit
+        if (problem.has.hit_out && problem.probabilities) continue;  // there is no class to hit
         if (upstream != Upstream::one && !problem.gradient) continue;
         if (number++ % parts != part) continue;
-        problem.z_loss_out = problem.z_loss && problem.lse_out;
+        problem.has.z_loss_out = problem.has.z_loss && problem.has.lse_out;
         const std::size_t turn = cases.size() / variants.size() + static_cast<std::size_t>(part);
         const std::string_view variant = variants[cases.size() % variants.size()];
         problem.dtype = dtypes[(cases.size() + turn) % 3];  // each variant meets all

@@ -107,7 +107,7 @@ TEST_F(HostNumerics, ManyRows) {
                    .reduction = Reduction::mean,
                    .gradient = gradient,
                    .weights = weights,
-                   .z_loss = weights,
+                   .has = {.z_loss = weights},
                    .alignment = generator::Alignment::element,
                    .rows = 9000,
                    .columns = 3},

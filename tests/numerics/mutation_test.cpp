@@ -250,8 +250,7 @@ TEST_P(CapVerification, CatchesAPlantedMistake) {
                         .dtype = mutation.dtype,
                         .reduction = Reduction::mean,
                         .gradient = true,
-                        .softcap = true,
-                        .argmax_out = mutation.argmax,
+                        .has = {.softcap = true, .argmax_out = mutation.argmax},
                         .alignment = generator::Alignment::shifted,
                         .rows = 40,
                         .columns = mutation.columns};
@@ -271,30 +270,32 @@ struct RowMutation {
   Config config = block;
 };
 
-void ask_for_entropy(Problem& problem) { problem.entropy_out = true; }
-void ask_for_its_gradient(Problem& problem) { problem.gradient = problem.entropy_upstream = true; }
-void ask_for_weights(Problem& problem) { problem.gradient = problem.row_weights = problem.z_loss = true; }
-void ask_for_token_scaling(Problem& problem) { problem.gradient = problem.token_scaling = true; }
+void ask_for_entropy(Problem& problem) { problem.has.entropy_out = true; }
+void ask_for_its_gradient(Problem& problem) { problem.gradient = problem.has.entropy_upstream = true; }
+void ask_for_weights(Problem& problem) {
+  problem.gradient = problem.has.row_weights = problem.has.z_loss = true;
+}
+void ask_for_token_scaling(Problem& problem) { problem.gradient = problem.has.token_scaling = true; }
 void ask_for_divisor(Problem& problem) {
   problem.reduction = Reduction::mean;
-  problem.gradient = problem.divisor = true;
+  problem.gradient = problem.has.divisor = true;
 }
 void ask_for_gradient_of_lse(Problem& problem) {
-  problem.gradient = problem.lse_upstream = problem.scale = true;
+  problem.gradient = problem.has.lse_upstream = problem.has.scale = true;
 }
 void ask_for_scales(Problem& problem) {
-  problem.gradient = problem.row_scales = problem.scale = problem.entropy_out = true;
+  problem.gradient = problem.has.row_scales = problem.has.scale = problem.has.entropy_out = true;
 }
 void ask_for_scales_under_a_cap(Problem& problem) {
-  problem.gradient = problem.row_scales = problem.softcap = true;
+  problem.gradient = problem.has.row_scales = problem.has.softcap = true;
   problem.columns = 6083;
 }
 void ask_for_losses_of_lse(Problem& problem) {
-  problem.given_lse = problem.logprob_out = problem.z_loss = true;
+  problem.has.given_lse = problem.has.logprob_out = problem.has.z_loss = true;
 }
 void ask_for_backward(Problem& problem) {
   problem.operation = Operation::cross_entropy_backward;
-  problem.gradient = problem.saved_logprob = true;
+  problem.gradient = problem.has.saved_logprob = true;
 }
 
 const Config elementwise{.variant = "elementwise", .warps = 4, .vec = 4, .tile = 512};
@@ -311,7 +312,7 @@ const RowMutation row_mutations[] = {
     {"an entropy to the base 2 of one to the base e", "total.entropy = if_scaled(log(powers)",
      "total.entropy = if_scaled(log2(powers)", ask_for_entropy},
     {"a log-probability of a confident target from a difference", "total.own > total.rest ? -log1p",
-     "false ? -log1p", [](Problem& problem) { problem.logprob_out = true; }},
+     "false ? -log1p", [](Problem& problem) { problem.has.logprob_out = true; }},
     {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",
      ask_for_its_gradient},
     {"a gradient of the entropy without it", "amplitude - of_rows * total.entropy", "amplitude",
@@ -324,9 +325,10 @@ const RowMutation row_mutations[] = {
     {"a weight that the scaling takes the place of", "total.factor *= power", "total.factor = power",
      [](Problem& problem) {
        ask_for_token_scaling(problem);
-       problem.row_weights = true;
+       problem.has.row_weights = true;
      }},
-    {"a scaling by the probability itself", "arguments.token_scaling * total.logprob", "total.logprob * 2.f",
+    {"a scaling by the probability itself",
+     "arguments.amounts[problem::token_scaling_amount] * total.logprob", "total.logprob * 2.f",
      ask_for_token_scaling},
     {"a scaling far below 1 that is not 0", "power < -32.f ? 0.f : exponential(power)", "exponential(power)",
      ask_for_token_scaling},
@@ -347,7 +349,7 @@ const RowMutation row_mutations[] = {
     {"a negative scale", "scale * row_scale >= 0x1p-60f && ", "",
      [](Problem& problem) {
        ask_for_scales(problem);
-       problem.softcap = true;  // without a cap what is -infinity makes the row NaN
+       problem.has.softcap = true;  // without a cap what is -infinity makes the row NaN
      }},
     {"outputs with the scale of another row",
      "if constexpr (problem::row_scales && caps) logits = Logits(arguments).of_row(of.kept_scale());", "",
@@ -383,8 +385,8 @@ TEST(WeightVerification, CatchesAWarpThatDoesNotAddUpItsWeights) {
   const Problem problem{.operation = Operation::cross_entropy,
                         .reduction = Reduction::mean,
                         .gradient = true,
-                        .smoothing = true,
                         .weights = true,
+                        .has = {.smoothing = true},
                         .alignment = generator::Alignment::vector,
                         .rows = 40,
                         .columns = 6144};
@@ -415,8 +417,8 @@ class WideDevice : public DeviceDecorator {
 };
 
 TEST(WideVerification, CatchesARowThatIsSkippedByWhoHasHadOne) {
-  const Mutation skips{"every second row of a cluster skipped", "block.clusters + atomic_add(",
-                       "block.clusters + 1 + atomic_add(", false};
+  const Mutation skips{"every second row of a cluster skipped", "known + atomic_add(",
+                       "known + 1 + atomic_add(", false};
   const Problem problem{.operation = Operation::softmax,
                         .alignment = generator::Alignment::vector,
                         .rows = 8192,

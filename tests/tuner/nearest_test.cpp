@@ -218,8 +218,8 @@ TEST_F(LikelyConfig, WhatDiffersIsFarther) {
   EXPECT_GT(operation, dtype);
   a.operation = generator::Operation::cross_entropy;
   a.gradient = true;
-  EXPECT_EQ(to([](Problem& b) { b.softcap = true; }), 8);
-  EXPECT_EQ(to([](Problem& b) { b.smoothing = b.weights = true; }), 8) << "as eight octaves";
+  EXPECT_EQ(to([](Problem& b) { b.has.softcap = true; }), 8);
+  EXPECT_EQ(to([](Problem& b) { b.has.smoothing = b.weights = true; }), 8) << "as eight octaves";
 }
 
 TEST_F(LikelyConfig, RowsThatWereTimedCount) {

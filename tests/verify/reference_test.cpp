@@ -56,6 +56,12 @@ void expect_as(const Values& got, const Values& want) {
       EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]) << got[i] << " at " << i;
 }
 
+CrossEntropyAmounts<double> only(bool CrossEntropyFlags::*option, double amount) {
+  CrossEntropyAmounts<double> amounts;
+  amounts[option] = amount;
+  return amounts;
+}
+
 TEST(ReferenceAsPyTorch, SoftmaxAndItsBackwardPass) {
   constexpr std::size_t columns = 4;
   for (const bool logarithm : {false, true}) {
@@ -80,11 +86,11 @@ TEST(ReferenceAsPyTorch, CrossEntropyWithEveryOption) {
                               .logits = torch.masked ? torch_masked_logits : torch_logits,
                               .targets = torch.targets,
                               .ignore_index = torch.ignore_index,
-                              .reduction = torch.reduction,
-                              .smoothing = torch.smoothing,
-                              .z_scale = torch.z_scale,
-                              .cap = torch.cap,
-                              .scale = torch.scale};
+                              .reduction = torch.reduction};
+    inputs.amounts[&CrossEntropyFlags::smoothing] = torch.smoothing;
+    inputs.amounts[&CrossEntropyFlags::z_loss] = torch.z_scale;
+    inputs.amounts[&CrossEntropyFlags::softcap] = torch.cap;
+    inputs.amounts[&CrossEntropyFlags::scale] = torch.scale;
     if (torch.targets.empty()) inputs.probabilities = torch_probabilities;
     if (torch.weights) inputs.weights = torch_weights;
     const bool reduced = torch.reduction != Reduction::none;
@@ -173,7 +179,7 @@ TEST(Reference, SmoothingWithWeightsAndIgnoredRows) {
                                    .targets = Targets{1, 0, -100},
                                    .weights = weights,
                                    .reduction = Reduction::mean,
-                                   .smoothing = 0.2});
+                                   .amounts = only(&CrossEntropyFlags::smoothing, 0.2)});
   const double first = 0.8 * 3 * -std::log(0.75) + 0.1 * (-std::log(0.25) + 3 * -std::log(0.75));
   const double second = 0.8 * std::log(2.) + 0.1 * (std::log(2.) + 3 * std::log(2.));
   EXPECT_NEAR(mean.loss, (first + second) / 4, 1e-15);
@@ -188,7 +194,7 @@ TEST(Reference, ZLossIsDividedByRows) {
                                    .targets = targets,
                                    .weights = weights,
                                    .reduction = Reduction::mean,
-                                   .z_scale = 0.1});
+                                   .amounts = only(&CrossEntropyFlags::z_loss, 0.1)});
   const double z = 0.1 * (std::pow(std::log(4.), 2) + std::pow(std::log(2.), 2)) / 2;
   EXPECT_NEAR(mean.z_loss, z, 1e-15);
   EXPECT_NEAR(mean.loss, (3 * -std::log(0.75) + std::log(2.)) / 4 + z, 1e-15);
@@ -204,8 +210,10 @@ TEST(Reference, ProbabilityTargets) {
 
 TEST(Reference, SoftCapAndScale) {
   const Values x{30., -4.};
+  CrossEntropyAmounts<double> capped_and_scaled = only(&CrossEntropyFlags::softcap, 5);
+  capped_and_scaled[&CrossEntropyFlags::scale] = 0.5;
   const auto capped = cross_entropy(
-      {.columns = 2, .logits = x, .targets = Targets{1}, .cap = 5, .scale = 0.5, .gradient = false});
+      {.columns = 2, .logits = x, .targets = Targets{1}, .amounts = capped_and_scaled, .gradient = false});
   const double a = 5 * std::tanh(3.), b = 5 * std::tanh(-0.4);
   EXPECT_NEAR(capped.loss, std::log(std::exp(a) + std::exp(b)) - b, 1e-14);
   EXPECT_NEAR(capped.lse[0], std::log(std::exp(a) + std::exp(b)), 1e-14);
@@ -228,11 +236,11 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
         inputs.probabilities = p;
       else
         inputs.targets = classes;
-      if (has(1)) inputs.smoothing = 0.3;
+      if (has(1)) inputs.amounts[&CrossEntropyFlags::smoothing] = 0.3;
       if (has(2)) inputs.weights = w;
-      if (has(3)) inputs.z_scale = 0.1;
-      if (has(4)) inputs.cap = 3;
-      if (has(5)) inputs.scale = 0.6;
+      if (has(3)) inputs.amounts[&CrossEntropyFlags::z_loss] = 0.1;
+      if (has(4)) inputs.amounts[&CrossEntropyFlags::softcap] = 3;
+      if (has(5)) inputs.amounts[&CrossEntropyFlags::scale] = 0.6;
       if (has(6)) inputs.upstream = upstream;
       if (has(7)) inputs.entropy_upstream = of_entropy;
       if (has(7)) inputs.lse_upstream = of_lse;
@@ -276,7 +284,7 @@ TEST(Reference, LogProbabilityEntropyAndTokenScaling) {
   EXPECT_NEAR(plain.logprob[0], std::log(0.25), 1e-15);
   EXPECT_NEAR(plain.entropy[0], -(0.125 * std::log(0.125) + 0.25 * std::log(0.25) + 0.625 * std::log(0.625)),
               1e-15);
-  inputs.token_scaling = 2;  // the square of 1/4, of which no gradient is taken
+  inputs.amounts[&CrossEntropyFlags::token_scaling] = 2;  // the square of 1/4, of which no gradient is taken
   const CrossEntropyReference scaled = cross_entropy(inputs);
   EXPECT_NEAR(scaled.losses[0], plain.losses[0] / 16, 1e-15);
   for (double& gradient : plain.gradient) gradient /= 16;
@@ -294,13 +302,19 @@ TEST(Reference, NothingCancelsWhereTheTargetIsAlmostCertain) {
 /// The logsumexp of such logits is one of them; the loss is still log(4).
 TEST(Reference, LargeLogitsKeepTheirNumber) {
   const Values row(4, -1e30);
-  const auto one = cross_entropy({.columns = 4, .logits = row, .targets = Targets{2}, .smoothing = 0.1});
+  const auto one = cross_entropy({.columns = 4,
+                                  .logits = row,
+                                  .targets = Targets{2},
+                                  .amounts = only(&CrossEntropyFlags::smoothing, 0.1)});
   EXPECT_NEAR(one.losses[0], std::log(4.), 1e-15);
 }
 
 TEST(Reference, IgnoredAndBadTargets) {
   const Values ones(8, 1.);
-  CrossEntropyInputs inputs{.columns = 2, .logits = ones, .reduction = Reduction::sum, .z_scale = 0.1};
+  CrossEntropyInputs inputs{.columns = 2,
+                            .logits = ones,
+                            .reduction = Reduction::sum,
+                            .amounts = only(&CrossEntropyFlags::z_loss, 0.1)};
   const Targets some{-100, 0, 2, -1}, ignored(4, -100);
   inputs.targets = some;
   const auto sum = cross_entropy(inputs);

@@ -30,15 +30,15 @@ std::vector<Problem> problems() {
                         .weight_dtype = DType::bf16,
                         .upstream = Upstream::rows,
                         .gradient = true,
-                        .smoothing = true,
                         .weights = true,
-                        .z_loss = true,
-                        .softcap = true,
-                        .scale = true,
-                        .z_loss_out = true,
-                        .lse_out = true,
-                        .argmax_out = true,
-                        .hit_out = true};
+                        .has = {.smoothing = true,
+                                .z_loss = true,
+                                .softcap = true,
+                                .scale = true,
+                                .z_loss_out = true,
+                                .lse_out = true,
+                                .argmax_out = true,
+                                .hit_out = true}};
   for (Problem kind : {cross_entropy, outputs})
     for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
       kind.reduction = reduction;
@@ -47,10 +47,11 @@ std::vector<Problem> problems() {
       all.back().in_place = true;
       all.push_back(kind);
       all.back().probabilities = true;
-      all.back().hit_out = false;
+      all.back().has.hit_out = false;
       all.push_back(kind);
       all.back().operation = Operation::cross_entropy_backward;
-      all.back().z_loss_out = all.back().lse_out = all.back().argmax_out = all.back().hit_out = false;
+      all.back().has.z_loss_out = all.back().has.lse_out = all.back().has.argmax_out =
+          all.back().has.hit_out = false;
       all.push_back(kind);
       all.back().gradient = false;
       all.back().upstream = Upstream::one;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/reference.hpp"
 #include "tuner/verify/shard_statistics.hpp"
@@ -32,7 +32,7 @@ class CrossEntropyTrial {
   CrossEntropyTrial(const Problem& problem, Rows rows, Random& random)
       : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
     // Of a transformed logit in f32: that of the hyperbolic tangent.
-    logit_error_ = 1e-6 * static_cast<double>(builder_.arguments().cap);
+    logit_error_ = 1e-6 * static_cast<double>(amount_of(&CrossEntropyFlags::softcap, builder_.arguments()));
     place_shard();
     inputs_ = {.columns = classes_,
                .ignore_index = trial_ignore_index,
@@ -56,7 +56,7 @@ class CrossEntropyTrial {
     // Threads beyond the last row must not count it again.
     if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = classes_;
     inputs_.targets = targets_;
-    if (problem_.row_scales) {
+    if (problem_.has.row_scales) {
       scales_.resize(static_cast<std::size_t>(problem_.rows));
       fill_scales(scales_, rows_ == Rows::extreme, random_);
       inputs_.row_scales = scales_;
@@ -118,7 +118,8 @@ class CrossEntropyTrial {
       std::vector<ShardStatistics> rows;
       for (std::int64_t row = 0; row < problem_.rows; ++row) {
         const std::int64_t target = targets_.empty() ? 0 : targets_[static_cast<std::size_t>(row)];
-        const bool counts = (target >= 0 && target < classes_) || problem_.lse_out || problem_.argmax_out;
+        const bool counts =
+            (target >= 0 && target < classes_) || problem_.has.lse_out || problem_.has.argmax_out;
         rows.push_back(counts ? shard_statistics(inputs_, row, first, count)
                               : ShardStatistics{.target = -infinity,
                                                 .max = -infinity,
@@ -167,12 +168,14 @@ class CrossEntropyTrial {
     std::vector<double> quantities;
     std::vector<float> slack, units;
     for (const ShardStatistics& row : rows) {
-      if (problem_.row_scales) units.push_back(unit_of_row(static_cast<std::int64_t>(units.size())));
+      if (problem_.has.row_scales) units.push_back(unit_of_row(static_cast<std::int64_t>(units.size())));
       const std::vector<double> own = quantities_of(row, problem_);
       quantities.insert(quantities.end(), own.begin(), own.end());
       // Sums of products lose in proportion to their terms, which the largest logit bounds.
       const double logit =
-          std::isfinite(row.largest) ? std::abs(row.largest) * std::max(1., inputs_.scale) : 0;
+          std::isfinite(row.largest)
+              ? std::abs(row.largest) * std::max(1., inputs_.amounts[&CrossEntropyFlags::scale])
+              : 0;
       const double size = 1 + row.weight * (1 + logit + (std::isfinite(row.lse) ? std::abs(row.lse) : 0));
       for (const double quantity : own)
         slack.push_back(static_cast<float>(
@@ -195,14 +198,18 @@ class CrossEntropyTrial {
         return fill_extreme(row, index,
                             {.largest = large_logit(problem_.dtype),
                              .lowest = -largest(problem_.dtype),
-                             .saturating = problem_.softcap},
+                             .saturating = problem_.has.softcap},
                             random_);
       case Rows::confident:
         fill_confident(row, nines(index),
                        std::max<std::int64_t>(targets_[static_cast<std::size_t>(index)], 0), random_);
         for (double& x : row)
-          x = (inputs_.cap > 0 ? inputs_.cap * std::atanh(x / inputs_.cap) : x) /
-              (inputs_.scale * (scales_.empty() ? 1. : scales_[static_cast<std::size_t>(index)]));
+          x = (inputs_.amounts[&CrossEntropyFlags::softcap] > 0
+                   ? inputs_.amounts[&CrossEntropyFlags::softcap] *
+                         std::atanh(x / inputs_.amounts[&CrossEntropyFlags::softcap])
+                   : x) /
+              (inputs_.amounts[&CrossEntropyFlags::scale] *
+               (scales_.empty() ? 1. : scales_[static_cast<std::size_t>(index)]));
     }
   }
 
@@ -252,29 +259,30 @@ class CrossEntropyTrial {
       inputs_.upstream = upstream_;
     }
     for (const CrossEntropyInput& input : cross_entropy_inputs)
-      if (problem_.*input.field && !input.of_backward) add_input(input);
+      if (problem_.has.*input.field && !input.of_backward) add_input(input);
     if (problem_.operation == Operation::cross_entropy_backward) add_saved();
   }
 
   void add_input(const CrossEntropyInput& input) {
     std::vector<double>& values = row_inputs_[input.tensor];
     values.resize(static_cast<std::size_t>(input.elements(problem_)));
-    if (input.field == &Problem::row_scales) {
+    if (input.field == &CrossEntropyFlags::row_scales) {
       values = scales_;
-    } else if (input.field == &Problem::given_lse) {
+    } else if (input.field == &CrossEntropyFlags::given_lse) {
       CrossEntropyInputs inputs = inputs_;
       values = cross_entropy(inputs).lse;
       builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
       inputs_.lse = values;
       return;
-    } else if (input.field == &Problem::row_weights) {
+    } else if (input.field == &CrossEntropyFlags::row_weights) {
       fill_weights(values, random_);
       inputs_.row_weights = values;
-    } else if (input.field == &Problem::divisor) {
+    } else if (input.field == &CrossEntropyFlags::divisor) {
       values.front() = inputs_.divisor = 37.5;
     } else {
       fill_upstream(values, random_);
-      (input.field == &Problem::lse_upstream ? inputs_.lse_upstream : inputs_.entropy_upstream) = values;
+      (input.field == &CrossEntropyFlags::lse_upstream ? inputs_.lse_upstream : inputs_.entropy_upstream) =
+          values;
     }
     builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
   }
@@ -291,7 +299,7 @@ class CrossEntropyTrial {
       return std::span<const double>(values);
     };
     inputs_.lse = add("lse", offsetof(Arguments, lse), forward.lse, lse_);
-    if (problem_.saved_logprob)
+    if (problem_.has.saved_logprob)
       inputs_.logprob = add("logprob", offsetof(Arguments, logprob), forward.logprob, logprob_);
     if (reads_entropy(problem_))
       inputs_.entropy = add("entropy", offsetof(Arguments, entropy), forward.entropy, entropy_);
@@ -303,39 +311,43 @@ class CrossEntropyTrial {
     std::vector<float> z_slack, slack, logprob_slack;
     for (const double lse : reference.lse) {
       const double size = std::isfinite(lse) ? std::abs(lse) : 0.;
-      z_slack.push_back(problem_.z_loss ? static_cast<float>(2 * inputs_.z_scale * size * lse_error) : 0.f);
+      z_slack.push_back(
+          problem_.has.z_loss
+              ? static_cast<float>(2 * inputs_.amounts[&CrossEntropyFlags::z_loss] * size * lse_error)
+              : 0.f);
       // A difference from a logsumexp that is given is rounded as its terms are.
-      logprob_slack.push_back(problem_.given_lse ? static_cast<float>(2e-7 * size + 2 * logit_error_) : 0.f);
+      logprob_slack.push_back(problem_.has.given_lse ? static_cast<float>(2e-7 * size + 2 * logit_error_)
+                                                     : 0.f);
       constexpr float largest_weights = 4;
       slack.push_back(z_slack.back() + largest_weights * logprob_slack.back());
     }
-    if (!problem_.z_loss && !problem_.given_lse) slack.clear();
-    if (!problem_.given_lse) logprob_slack.clear();
+    if (!problem_.has.z_loss && !problem_.has.given_lse) slack.clear();
+    if (!problem_.has.given_lse) logprob_slack.clear();
     // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
     // of probabilities comes from the logsumexp.
     const double relative = 1e-5 + 4 * logit_error_ + scaling_error();
     const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute, slack);
-    if (problem_.z_loss_out)
+    if (problem_.has.z_loss_out)
       add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0,
                z_slack);
-    if (problem_.lse_out) {
+    if (problem_.has.lse_out) {
       builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
       builder_.expect_result(reference.lse, 1e-6, lse_error);
     }
-    if (problem_.logprob_out) {
+    if (problem_.has.logprob_out) {
       builder_.add_result("logprob", offsetof(Arguments, logprob), DType::f32, problem_.rows);
       builder_.expect_result(reference.logprob, 1e-5 + 4 * logit_error_, 0, logprob_slack);
     }
-    if (problem_.entropy_out) {
+    if (problem_.has.entropy_out) {
       builder_.add_result("entropy", offsetof(Arguments, entropy), DType::f32, problem_.rows);
       builder_.expect_result(reference.entropy, 1e-5, 1e-5 + 8 * logit_error_);
     }
-    if (problem_.argmax_out) {
+    if (problem_.has.argmax_out) {
       builder_.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem_.rows);
       builder_.expect_result({reference.argmax.begin(), reference.argmax.end()}, 0, 0);
     }
-    if (problem_.hit_out) {
+    if (problem_.has.hit_out) {
       builder_.add_result("hit", offsetof(Arguments, hit), DType::u8, problem_.rows);
       builder_.expect_result({reference.hit.begin(), reference.hit.end()}, 0, 0);
     }
@@ -343,7 +355,8 @@ class CrossEntropyTrial {
 
   /// Of the probability to a power: f32 rounds its logarithm, of 20 or so.
   [[nodiscard]] double scaling_error() const {
-    return inputs_.token_scaling * 2e-5 + (problem_.token_scaling ? 20 * logit_error_ : 0.);
+    return inputs_.amounts[&CrossEntropyFlags::token_scaling] * 2e-5 +
+           (problem_.has.token_scaling ? 20 * logit_error_ : 0.);
   }
 
   void add_loss(const char* name, std::size_t argument, const std::vector<double>& losses, double reduced,
@@ -376,10 +389,11 @@ class CrossEntropyTrial {
     // sum.
     double relative = 2e-5 + 4 * logit_error_ + scaling_error();
     // 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (logits.cuh).
-    if (problem_.softcap && problem_.dtype != DType::f32) relative += 0x1p-12 * (0.6 * inputs_.cap + 1);
-    const bool single_terms = !problem_.smoothing && !problem_.probabilities && !problem_.z_loss &&
-                              !problem_.softcap && !problem_.entropy_upstream && !problem_.lse_upstream &&
-                              problem_.operation == Operation::cross_entropy;
+    if (problem_.has.softcap && problem_.dtype != DType::f32)
+      relative += 0x1p-12 * (0.6 * inputs_.amounts[&CrossEntropyFlags::softcap] + 1);
+    const bool single_terms = !problem_.has.smoothing && !problem_.probabilities && !problem_.has.z_loss &&
+                              !problem_.has.softcap && !problem_.has.entropy_upstream &&
+                              !problem_.has.lse_upstream && problem_.operation == Operation::cross_entropy;
     if (single_terms) return builder_.expect_matrix(std::move(reference.gradient), relative, 0);
     for (float& terms : reference.gradient_terms) terms *= static_cast<float>(relative);
     builder_.expect_matrix(std::move(reference.gradient), 0, 0, std::move(reference.gradient_terms));

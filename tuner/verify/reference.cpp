@@ -70,11 +70,11 @@ class CrossEntropy {
     return in_.weights.empty() ? 1. : in_.weights[column];
   }
   [[nodiscard]] double smoothed(std::size_t row, std::size_t column) const {
-    return (1 - in_.smoothing) * in_.probabilities[row * width_ + column] +
-           in_.smoothing / static_cast<double>(width_);
+    return (1 - smoothing_) * in_.probabilities[row * width_ + column] +
+           smoothing_ / static_cast<double>(width_);
   }
   [[nodiscard]] double transformed(double x) const {
-    return in_.cap > 0 ? in_.cap * std::tanh(scale_ * x / in_.cap) : scale_ * x;
+    return cap_ > 0 ? cap_ * std::tanh(scale_ * x / cap_) : scale_ * x;
   }
   [[nodiscard]] double upstream(std::size_t row) const {
     if (in_.upstream.empty()) return 1.;
@@ -99,7 +99,7 @@ class CrossEntropy {
 
   void add_row(std::size_t row) {
     const std::span<const double> x = in_.logits.subspan(row * width_, width_);
-    scale_ = in_.scale * (in_.row_scales.empty() ? 1. : in_.row_scales[row]);
+    scale_ = logit_scale_ * (in_.row_scales.empty() ? 1. : in_.row_scales[row]);
     if (!is_scale(scale_)) scale_ = not_a_number;
     std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
     shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
@@ -115,7 +115,7 @@ class CrossEntropy {
     result_.hit.push_back(0);
     if (in_.targets.empty()) {
       find_entropy(row);
-      z_loss_ = in_.z_scale * lse_ * lse_;
+      z_loss_ = z_scale_ * lse_ * lse_;
       add_probabilities(row);
       scale_loss();
       return;
@@ -123,7 +123,7 @@ class CrossEntropy {
     const std::int64_t target = in_.targets[row];
     if (target == in_.ignore_index) return;
     if (is_class(target)) {
-      z_loss_ = in_.z_scale * lse_ * lse_;
+      z_loss_ = z_scale_ * lse_ * lse_;
       result_.hit.back() = target == result_.argmax.back();
       find_entropy(row);
       add_target(row, static_cast<std::size_t>(target));
@@ -158,17 +158,17 @@ class CrossEntropy {
     const double distance = saved_ && !in_.logprob.empty() ? -in_.logprob[row] : surprisal(target);
     const double nll = own > rest && !saved_ ? std::log1p(rest / own) : distance;
     logprob_ = -nll;
-    if (in_.token_scaling != 0)
-      factor_ *= in_.token_scaling * logprob_ < least_scaling ? 0. : std::exp(in_.token_scaling * logprob_);
-    loss_ = weighed((1 - in_.smoothing) * weight(target), nll);
-    const double share = in_.smoothing / static_cast<double>(width_);
-    if (in_.smoothing > 0)
+    if (token_scaling_ != 0)
+      factor_ *= token_scaling_ * logprob_ < least_scaling ? 0. : std::exp(token_scaling_ * logprob_);
+    loss_ = weighed((1 - smoothing_) * weight(target), nll);
+    const double share = smoothing_ / static_cast<double>(width_);
+    if (smoothing_ > 0)
       for (std::size_t i = 0; i < width_; ++i) loss_ += weighed(share * weight(i), surprisal(i));
     if (!in_.gradient) return;
 
-    const double hard = (1 - in_.smoothing) * weight(target) / divisor_;
+    const double hard = (1 - smoothing_) * weight(target) / divisor_;
     const double smooth = share * weights_ / divisor_;
-    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    const double z_part = 2 * z_scale_ * lse_ / z_divisor_;
     const double others = saved_ ? -std::expm1(-distance) : rest / sum_;
     const double q_target = saved_ && !in_.logprob.empty() ? std::exp(logprob_) : own / sum_;
     put_gradient(row, hard + smooth + z_part, hard + smooth + std::abs(z_part),
@@ -189,7 +189,7 @@ class CrossEntropy {
       loss_ += weighed(part, surprisal(i));
     }
     if (!in_.gradient) return;
-    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    const double z_part = 2 * z_scale_ * lse_ / z_divisor_;
     put_gradient(row, total / divisor_ + z_part, total / divisor_ + std::abs(z_part),
                  [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
   }
@@ -209,7 +209,7 @@ class CrossEntropy {
     double probability, logarithm;
   };
   void put(std::size_t row, std::size_t column, double d, double terms, const Class& of) {
-    const double up = upstream(row) * factor_, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
+    const double up = upstream(row) * factor_, t = cap_ > 0 ? z_[column] / cap_ : 0.;
     const double slope = scale_ * (1 - t * t), q = of.probability;
     double sum = up * d, all_terms = std::abs(up) * terms;
     if (!in_.lse_upstream.empty()) {
@@ -220,7 +220,7 @@ class CrossEntropy {
       sum -= in_.entropy_upstream[row] * q * (of.logarithm + entropy_);
       // Of a confident row both are next to 0, and the entropy is a difference of sums of about 1. What is rounded under
       // a cap is absolute in the logarithm.
-      const double of_sums = in_.cap > 0 ? 1 : 0.1;
+      const double of_sums = cap_ > 0 ? 1 : 0.1;
       all_terms +=
           std::abs(in_.entropy_upstream[row]) * q * (std::abs(of.logarithm) + std::abs(entropy_) + of_sums);
     }
@@ -230,6 +230,11 @@ class CrossEntropy {
 
   const CrossEntropyInputs& in_;
   const std::size_t width_, rows_;
+  const double smoothing_ = in_.amounts[&CrossEntropyFlags::smoothing];
+  const double z_scale_ = in_.amounts[&CrossEntropyFlags::z_loss];
+  const double cap_ = in_.amounts[&CrossEntropyFlags::softcap];  ///< 0: none
+  const double logit_scale_ = in_.amounts[&CrossEntropyFlags::scale];
+  const double token_scaling_ = in_.amounts[&CrossEntropyFlags::token_scaling];
   const bool saved_;                    ///< the logsumexp is an input
   double weights_ = 0;                  ///< their sum
   double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
@@ -267,11 +272,8 @@ void log_softmax_backward_row(std::span<const double> dy, std::span<const double
 }
 
 void set_amounts(CrossEntropyInputs& inputs, const Arguments& arguments) noexcept {
-  inputs.smoothing = static_cast<double>(arguments.smoothing);
-  inputs.z_scale = static_cast<double>(arguments.z_scale);
-  inputs.cap = static_cast<double>(arguments.cap);
-  inputs.scale = static_cast<double>(arguments.scale);
-  inputs.token_scaling = static_cast<double>(arguments.token_scaling);
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    inputs.amounts[option.field] = static_cast<double>(arguments.amounts[place_of(option)]);
 }
 
 CrossEntropyReference cross_entropy(const CrossEntropyInputs& inputs) { return CrossEntropy(inputs).run(); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ce/dtype.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "templates/arguments.cuh"
 
 namespace ce::generator {
@@ -42,11 +43,7 @@ struct CrossEntropyInputs {
   std::span<const double> entropy_upstream, lse_upstream;  ///< [rows]; empty: none
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::none;
-  double smoothing = 0;
-  double z_scale = 0;
-  double cap = 0;  ///< 0: none
-  double scale = 1;
-  double token_scaling = 0;
+  CrossEntropyAmounts<double> amounts;
   double divisor = 0;  ///< of the mean; 0: what is counted
   bool gradient = true;
 };

@@ -14,9 +14,9 @@ constexpr std::int64_t two_to_31 = std::int64_t{1} << 31;
 constexpr double ln_2 = 0.693147180559945309417;
 
 bool is_narrow(const Problem& problem) { return problem.dtype != DType::f32; }
-bool has_dots(const Problem& problem) { return problem.probabilities || problem.smoothing; }
-bool has_indices(const Problem& problem) { return problem.argmax_out || problem.hit_out; }
-bool has_moment(const Problem& problem) { return problem.entropy_out || problem.entropy_upstream; }
+bool has_dots(const Problem& problem) { return problem.probabilities || problem.has.smoothing; }
+bool has_indices(const Problem& problem) { return problem.has.argmax_out || problem.has.hit_out; }
+bool has_moment(const Problem& problem) { return problem.has.entropy_out || problem.has.entropy_upstream; }
 
 /// How exponents are made of logits (templates/row/exponent.cuh).
 struct Exponents {
@@ -45,7 +45,7 @@ template <class Visit>
 void each_quantity(const Problem& problem, const Visit& visit) {
   const bool sums = !is_narrow(problem);
   if (!problem.probabilities) visit(&ShardStatistics::target, false);
-  if (!problem.probabilities && problem.softcap) visit(&ShardStatistics::slope, false);
+  if (!problem.probabilities && problem.has.softcap) visit(&ShardStatistics::slope, false);
   visit(&ShardStatistics::lse, true);
   if (has_dots(problem)) visit(&ShardStatistics::dot, sums), visit(&ShardStatistics::weight, sums);
   if (has_moment(problem)) visit(&ShardStatistics::entropy, false);
@@ -75,20 +75,23 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
                                  std::int64_t count) {
   const auto at = static_cast<std::size_t>(row * in.columns);
   const double scale =
-      scale_of_row(in.scale, in.row_scales.empty() ? 1. : in.row_scales[static_cast<std::size_t>(row)]);
+      scale_of_row(in.amounts[&CrossEntropyFlags::scale],
+                   in.row_scales.empty() ? 1. : in.row_scales[static_cast<std::size_t>(row)]);
+  const double cap = in.amounts[&CrossEntropyFlags::softcap],
+               smoothing = in.amounts[&CrossEntropyFlags::smoothing];
   const std::int64_t target = in.targets.empty() ? -1 : in.targets[static_cast<std::size_t>(row)];
   ShardStatistics of{.target = -infinity, .largest = -infinity, .argmax = two_to_31 - 1};
   of.max = of.lse = of.log_sum = -infinity;
   std::vector<double> left, parts, all;
   for (std::int64_t column = first; column < first + count; ++column) {
     const auto i = static_cast<std::size_t>(column);
-    const double x = in.logits[at + i], y = scale * x / in.cap;
-    const double z = in.cap > 0 ? in.cap * std::tanh(y) : scale * x;
+    const double x = in.logits[at + i], y = scale * x / cap;
+    const double z = cap > 0 ? cap * std::tanh(y) : scale * x;
     of.max = std::max(of.max, z);
     const double weight = in.weights.empty() ? 1. : in.weights[i],
                  part = in.probabilities.empty() ? weight
-                                                 : weight * ((1 - in.smoothing) * in.probabilities[at + i] +
-                                                             in.smoothing / static_cast<double>(in.columns));
+                                                 : weight * ((1 - smoothing) * in.probabilities[at + i] +
+                                                             smoothing / static_cast<double>(in.columns));
     of.weight += part;
     if (part != 0) of.dot += part * z;
     parts.push_back(part);
@@ -100,7 +103,7 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
     }
     if (column == target) {
       of.target = z;
-      if (in.cap > 0) of.slope = 1 / (std::cosh(y) * std::cosh(y));
+      if (cap > 0) of.slope = 1 / (std::cosh(y) * std::cosh(y));
     } else {
       left.push_back(z);
     }
@@ -121,9 +124,10 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
 }
 
 float unit_of(const Problem& problem, const Arguments& arguments, double row_scale) {
-  if (problem.softcap) return arguments.cap;
-  return static_cast<float>(
-      scale_of_row(problem.scale ? static_cast<double>(arguments.scale) : 1., row_scale));
+  if (problem.has.softcap) return amount_of(&CrossEntropyFlags::softcap, arguments);
+  return static_cast<float>(scale_of_row(
+      problem.has.scale ? static_cast<double>(amount_of(&CrossEntropyFlags::scale, arguments)) : 1.,
+      row_scale));
 }
 
 std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& problem, float unit) {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/cross_entropy_rules.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/trial.hpp"
 #include "tuner/verify/trial_builder.hpp"
@@ -55,7 +55,7 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
   }
   const double log_columns = std::log(static_cast<double>(problem.columns));
   for (const CrossEntropyInput& input : cross_entropy_inputs)
-    if (problem.*input.field) {
+    if (problem.has.*input.field) {
       std::vector<double> values = filled(input.elements(problem), input.of_backward ? -log_columns : 1);
       builder.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
     }
@@ -89,7 +89,7 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
   const std::int64_t losses = problem.reduction == Reduction::none ? problem.rows : 1;
   builder.add_result("loss", offsetof(Arguments, loss), problem.loss_dtype, losses);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
-    if (problem.*output.field)
+    if (problem.has.*output.field)
       builder.add_result(std::string(output.tensor), output.argument, output.dtype_of(problem),
                          output.elements(problem));
 }
