@@ -124,19 +124,24 @@ class Maintenance::Draft {
   /// \returns false where something has come into its place meanwhile
   [[nodiscard]] bool take_place() const {
     const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    const bool is_kept = descriptor >= 0 && ::fsync(descriptor) == 0;
-    if (descriptor >= 0) ::close(descriptor);
+    if (descriptor < 0) fail(errno);
+    const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+    ::close(descriptor);
+    if (error != 0) fail(error);
+    if (::link(path_.c_str(), place_.c_str()) == 0) return true;
     // Not every file system has links.
-    if (is_kept && (::link(path_.c_str(), place_.c_str()) == 0 ||
-                    (errno != EEXIST &&
-                     ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)))
+    if (errno != EEXIST &&
+        ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)
       return true;
-    if (is_kept && errno == EEXIST) return false;
-    throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", place_.string(),
-                                    std::generic_category().message(errno)));
+    if (errno == EEXIST) return false;
+    fail(errno);
   }
 
  private:
+  [[noreturn]] void fail(int error) const {
+    throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", place_.string(),
+                                    std::generic_category().message(error)));
+  }
   static fs::path path_beside(const fs::path& of) {
     static std::atomic<int> number = 0;
     return of.parent_path() / fmt::format(".ce-tune.{}.{}.new", ::getpid(), number++);
