@@ -3,12 +3,12 @@
 #include <SQLiteCpp/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <mutex>
 #include <ostream>
 #include <system_error>
