@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/digest.hpp"
@@ -100,39 +99,17 @@ std::string BulkInsert::prepare_measurements() {
   return insert_measurement;
 }
 
-Identities::Identity& Identities::place_of(const Identity& identity, std::vector<Identity>& places) {
-  // A digest is as good as a random number.
-  std::size_t at = identity.low & (places.size() - 1);
-  while (places[at] != Identity{} && places[at] != identity) at = (at + 1) & (places.size() - 1);
-  return places[at];
-}
-
-bool Identities::insert(std::string_view digits) {
-  constexpr std::size_t half = 16, first_places = std::size_t{1} << 10;
+bool BulkInsert::is_new(std::string_view identity) {
+  if (indexes_.empty()) return true;  // the index tells
+  constexpr std::size_t half = 16;
   const auto number = [&](std::size_t first) {
     std::uint64_t value = 0;
-    const char *begin = digits.data() + first, *end = begin + half;
-    if (digits.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
+    const char *begin = identity.data() + first, *end = begin + half;
+    if (identity.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
       throw SQLite::Exception("an identity is no digest", SQLITE_CONSTRAINT);
     return value;
   };
-  const Identity identity{.high = number(0), .low = number(half)};
-  if (identity == Identity{}) return !std::exchange(has_zero_, true);
-  if (4 * (count_ + 1) > 3 * places_.size()) {
-    std::vector<Identity> more(std::max(first_places, 2 * places_.size()));
-    for (const Identity& one : places_)
-      if (one != Identity{}) place_of(one, more) = one;
-    places_ = std::move(more);
-  }
-  Identity& place = place_of(identity, places_);
-  if (place == identity) return false;
-  place = identity;
-  ++count_;
-  return true;
-}
-
-bool BulkInsert::is_new(std::string_view identity) {
-  return indexes_.empty() || identities_.insert(identity);  // else the index tells
+  return identities_.insert({number(0), number(half)}).second;
 }
 
 std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement& select,

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "cache/codec.hpp"
@@ -39,26 +40,6 @@ class BulkSettings {
   const int cache_size_, foreign_keys_;
 };
 
-/// Identities of up to millions of measurements: 16 bytes each, and as much room again.
-class Identities {
- public:
-  /// \throws SQLite::Exception for what is no digest \returns whether it was new
-  bool insert(std::string_view digits);
-
- private:
-  /// The digits of a digest as a number. Of none that is inserted all are 0.
-  struct Identity {
-    std::uint64_t high = 0, low = 0;
-    bool operator==(const Identity&) const = default;
-  };
-  /// Where it is, or else would be. There is always room.
-  [[nodiscard]] static Identity& place_of(const Identity& identity, std::vector<Identity>& places);
-
-  std::vector<Identity> places_;  ///< a power of two of them
-  std::size_t count_ = 0;
-  bool has_zero_ = false;
-};
-
 /// Adds measurements in the transaction that is open. Every method throws SQLite::Exception where SQLite reports an error.
 ///
 /// Where there are none yet, and triggers are off, indexes are made at the end, each at once: to add each row to each of
@@ -79,6 +60,15 @@ class BulkInsert {
   void finish();
 
  private:
+  /// The digits of a digest as a number.
+  struct Identity {
+    std::uint64_t high, low;
+    bool operator==(const Identity&) const = default;
+  };
+  struct IdentityHash {
+    std::size_t operator()(const Identity& identity) const noexcept { return identity.low; }
+  };
+
   /// What changes in a row of key_counts.
   struct Count {
     std::int64_t added = 0;
@@ -100,7 +90,7 @@ class BulkInsert {
   const Triggers triggers_;
   std::vector<std::string> indexes_;  ///< what makes those that are out until the end
   /// Of what was added, while they are.
-  Identities identities_;
+  std::unordered_set<Identity, IdentityHash> identities_;
   SQLite::Statement insert_problem_, select_problem_, insert_device_, select_device_, insert_key_,
       select_key_, insert_environment_, select_environment_, insert_measurement_;
   Key last_key_;

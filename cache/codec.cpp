@@ -392,33 +392,26 @@ std::map<std::string, std::string> decode_environment(const std::string& text) {
   return parse_json<json>(text).get<std::map<std::string, std::string>>();
 }
 
-MeasurementView view_without_lists(const Measurement& m) noexcept {
-  return {.problem = m.key.problem,
-          .device = m.key.device,
-          .config = m.config,
-          .template_digest = m.template_digest,
-          .compile_key = m.compile_key,
-          .outcome = name(m.outcome),
-          .reason = m.reason,
-          .stage = m.stage,
-          .rows = m.rows,
-          .bytes = m.bytes,
-          .samples = {},
-          .median_us = m.median_us,
-          .spread = m.spread,
-          .registers = m.registers,
-          .local_bytes = m.local_bytes,
-          .environment = {},
-          .created_at = m.created_at};
-}
-
-EncodedMeasurement::EncodedMeasurement(const Measurement& measurement)
-    : samples_(encode_samples(measurement.samples_us)),
-      environment_(encode_environment(measurement.environment.map())),
-      view_(view_without_lists(measurement)) {
-  view_.samples = samples_;
-  view_.environment = environment_;
-}
+EncodedMeasurement::EncodedMeasurement(const Measurement& m)
+    : samples_(encode_samples(m.samples_us)),
+      environment_(encode_environment(m.environment.map())),
+      view_{.problem = m.key.problem,
+            .device = m.key.device,
+            .config = m.config,
+            .template_digest = m.template_digest,
+            .compile_key = m.compile_key,
+            .outcome = name(m.outcome),
+            .reason = m.reason,
+            .stage = m.stage,
+            .rows = m.rows,
+            .bytes = m.bytes,
+            .samples = samples_,
+            .median_us = m.median_us,
+            .spread = m.spread,
+            .registers = m.registers,
+            .local_bytes = m.local_bytes,
+            .environment = environment_,
+            .created_at = m.created_at} {}
 
 std::string to_json(const Measurement& measurement) {
   const EncodedMeasurement encoded(measurement);

@@ -43,14 +43,11 @@ struct MeasurementView {
   std::string_view created_at;
 };
 
-/// Of a measurement that outlives it, without samples and environment, which it keeps in another form.
-[[nodiscard]] MeasurementView view_without_lists(const Measurement& measurement) noexcept;
-
-/// A measurement as a view, and the two that it keeps in another form.
+/// A measurement as a view, and its samples and environment in the form that a view has.
 class EncodedMeasurement {
  public:
-  /// \param measurement  outlives this
-  explicit EncodedMeasurement(const Measurement& measurement);
+  /// \param m  outlives this
+  explicit EncodedMeasurement(const Measurement& m);
   EncodedMeasurement(const EncodedMeasurement&) = delete;
   EncodedMeasurement& operator=(const EncodedMeasurement&) = delete;
 
@@ -59,7 +56,7 @@ class EncodedMeasurement {
  private:
   const std::vector<std::byte> samples_;
   const std::string environment_;
-  MeasurementView view_;
+  const MeasurementView view_;
 };
 
 /// Appends what to_json() says of the same measurement.

@@ -1,9 +1,5 @@
 #include "cache/key_rows.hpp"
 
-#include <SQLiteCpp/Exception.h>
-#include <fmt/format.h>
-#include <sqlite3.h>
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,15 +9,6 @@
 #include "cache/measurement_row.hpp"
 
 namespace ce::cache {
-namespace {
-
-[[noreturn]] void refuse(const KeyRows::Row& row, std::string_view problem) {
-  throw SQLite::Exception(
-      fmt::format("a measurement of {} is not what was written: {}", row.measurement.created_at, problem),
-      SQLITE_CORRUPT);
-}
-
-}  // namespace
 
 std::string_view Texts::keep(std::string_view text) {
   constexpr std::size_t usual = std::size_t{1} << 16;
@@ -73,18 +60,17 @@ void KeyRows::add(const Query& row, std::int64_t id) {
 void KeyRows::expect_whole(Lines lines) {
   std::string line;
   for (Row& row : rows_) {
-    line.clear();
-    append_json(line, row.measurement);
-    if (identity_of_line(line) != row.identity) refuse(row, "its digest is another");
+    const std::string_view created_at = row.measurement.created_at;
+    if (!has_identity(row.measurement, row.identity, line)) refuse_changed(created_at, other_identity);
     if (row.measurement.outcome != name(Outcome::measured) &&
         row.measurement.outcome != name(Outcome::quarantined))
-      refuse(row, "its outcome is none");
+      refuse_changed(created_at, "its outcome is none");
     if (lines == Lines::kept) row.line = texts_.keep(line);
     if (row.environment->is_whole) continue;
     try {
       static_cast<void>(decode_environment(std::string(row.environment->text)));
     } catch (const std::exception& error) {
-      refuse(row, error.what());
+      refuse_changed(created_at, error.what());
     }
     row.environment->is_whole = true;
   }

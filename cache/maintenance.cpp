@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/in_order.hpp"
+#include "base/own_descriptor.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/file_system.hpp"
@@ -71,10 +72,13 @@ class Exported {
     std::sort(lines_.begin(), lines_.end());
   }
   explicit Exported(const std::vector<Measurement>& chosen) {
+    std::string line;
     for (const Measurement& measurement : chosen) {
-      const std::string_view line = texts_.keep(to_json(measurement));
-      add(why_impossible(measurement),
-          {texts_.keep(measurement.created_at), texts_.keep(identity_of_line(line)), line});
+      const EncodedMeasurement encoded(measurement);
+      line.clear();
+      append_json(line, encoded.view());
+      add(why_impossible(encoded.view()),
+          {texts_.keep(measurement.created_at), texts_.keep(identity_of_line(line)), texts_.keep(line)});
     }
     std::sort(lines_.begin(), lines_.end());
   }
@@ -123,24 +127,24 @@ class Maintenance::Draft {
 
   /// \returns false where something has come into its place meanwhile
   [[nodiscard]] bool take_place() const {
-    const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail(errno);
-    const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-    ::close(descriptor);
-    if (error != 0) fail(error);
+    {
+      const OwnDescriptor descriptor([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); });
+      if (descriptor.get() < 0 || ::fsync(descriptor.get()) != 0) fail();
+    }
     if (::link(path_.c_str(), place_.c_str()) == 0) return true;
     // Not every file system has links.
     if (errno != EEXIST &&
         ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)
       return true;
     if (errno == EEXIST) return false;
-    fail(errno);
+    fail();
   }
 
  private:
-  [[noreturn]] void fail(int error) const {
+  /// As errno says.
+  [[noreturn]] void fail() const {
     throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", place_.string(),
-                                    std::generic_category().message(error)));
+                                    std::generic_category().message(errno)));
   }
   static fs::path path_beside(const fs::path& of) {
     static std::atomic<int> number = 0;

@@ -21,10 +21,8 @@ std::optional<Measurement> read_if_whole(const Query& row, MetEnvironments& met,
                                          std::string& line) {
   MetEnvironments::One& environment = met.of(row);
   const MeasurementView view = view_of(row, environment.text());
-  line.clear();
-  append_json(line, view);
-  if (identity_of_line(line) != row.text_view(identity_column)) {
-    problem = "its digest is another";
+  if (!has_identity(view, row.text_view(identity_column), line)) {
+    problem = other_identity;
     return std::nullopt;
   }
   try {
@@ -78,6 +76,17 @@ MeasurementView view_of(const Query& row, std::string_view environment) {
           .created_at = row.text_view(time_column)};
 }
 
+bool has_identity(const MeasurementView& measurement, std::string_view identity, std::string& line) {
+  line.clear();
+  append_json(line, measurement);
+  return identity_of_line(line) == identity;
+}
+
+void refuse_changed(std::string_view created_at, std::string_view problem) {
+  throw SQLite::Exception(fmt::format("a measurement of {} is not what was written: {}", created_at, problem),
+                          SQLITE_CORRUPT);
+}
+
 Measurement read_measurement(const Query& row, MetEnvironments& met) {
   MetEnvironments::One& environment = met.of(row);
   return measurement_of(view_of(row, environment.text()), environment.values());
@@ -86,9 +95,7 @@ Measurement read_measurement(const Query& row, MetEnvironments& met) {
 Measurement read_whole_measurement(const Query& row, MetEnvironments& met) {
   std::string line, problem;
   if (auto measurement = read_if_whole(row, met, problem, line)) return *std::move(measurement);
-  throw SQLite::Exception(
-      fmt::format("a measurement of {} is not what was written: {}", row.text(time_column), problem),
-      SQLITE_CORRUPT);
+  refuse_changed(row.text_view(time_column), problem);
 }
 
 bool is_whole(const Query& row, MetEnvironments& met) {

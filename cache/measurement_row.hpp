@@ -60,6 +60,14 @@ class MetEnvironments {
 /// Of a row that begins with measurement_columns(), as long as it is the present one.
 [[nodiscard]] MeasurementView view_of(const Query& row, std::string_view environment);
 
+/// Whether a measurement is what was written. \param line  becomes to_json() of it
+[[nodiscard]] bool has_identity(const MeasurementView& measurement, std::string_view identity,
+                                std::string& line);
+/// Why it is not, then.
+inline constexpr std::string_view other_identity = "its digest is another";
+/// \throws SQLite::Exception with SQLITE_CORRUPT
+[[noreturn]] void refuse_changed(std::string_view created_at, std::string_view problem);
+
 /// Of a row that begins with measurement_columns().
 /// \throws std::exception where the environment is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row, MetEnvironments& met);

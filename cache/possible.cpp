@@ -53,19 +53,18 @@ void expect_name(std::string_view field, std::string_view text) {
 
 std::string times() { return fmt::format("{} to {} us", least_us, most_us); }
 
-/// \param samples  in turns, \param count  of them
-template <class Samples>
-void expect_figures(const MeasurementView& m, std::size_t count, const Samples& samples) {
+void expect_figures(const MeasurementView& m) {
   const bool measured = m.outcome == name(Outcome::measured);
   expect(is_possible_time(m.median_us) || (!measured && (m.median_us == 0 || std::isnan(m.median_us))),
          "median_us", m.median_us, [&] { return measured ? times() : "0, or " + times(); });
   expect(std::isnan(m.spread) || (0 <= m.spread && m.spread <= most_spread), "spread", m.spread,
          [] { return fmt::format("0 to {}, or null", most_spread); });
+  const std::size_t count = count_of_samples(m.samples);
   if ((measured && count == 0) || count > most_samples)
     throw InvalidArgument("samples_us", fmt::format("{} samples long", count),
                           fmt::format("{} to {}", measured ? 1 : 0, most_samples));
   for (std::size_t i = 0; i < count; ++i) {
-    const float sample = samples(i);
+    const float sample = sample_at(m.samples, i);
     expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times);
   }
 }
@@ -81,8 +80,9 @@ void expect_date(std::string_view text) {
     throw InvalidArgument("created_at", fmt::format("\"{}\"", text), "a time as 2026-11-21T12:13:58.797Z");
 }
 
-template <class Samples>
-void expect_all(const MeasurementView& m, std::size_t count, const Samples& samples) {
+}  // namespace
+
+void expect_possible(const MeasurementView& m) {
   const bool measured = m.outcome == name(Outcome::measured);
   expect_name("problem", m.problem);
   expect_name("device", m.device);
@@ -98,12 +98,16 @@ void expect_all(const MeasurementView& m, std::size_t count, const Samples& samp
   expect_within("rows", m.rows, least, most_rows);
   expect(!measured || m.rows <= m.bytes, "rows", m.rows,
          [&] { return fmt::format("1 to {}, as many bytes as they move", m.bytes); });
-  expect_figures(m, count, samples);
+  expect_figures(m);
   expect_within("registers", m.registers, 0, most_registers);
   expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);
 }
 
-std::string message_of(const auto& measurement) {
+void expect_possible(const Measurement& measurement) {
+  expect_possible(EncodedMeasurement(measurement).view());
+}
+
+std::string why_impossible(const MeasurementView& measurement) {
   try {
     expect_possible(measurement);
     return {};
@@ -112,19 +116,9 @@ std::string message_of(const auto& measurement) {
   }
 }
 
-}  // namespace
-
-void expect_possible(const Measurement& m) {
-  expect_all(view_without_lists(m), m.samples_us.size(), [&](std::size_t i) { return m.samples_us[i]; });
+std::string why_impossible(const Measurement& measurement) {
+  return why_impossible(EncodedMeasurement(measurement).view());
 }
-
-void expect_possible(const MeasurementView& m) {
-  expect_all(m, count_of_samples(m.samples), [&](std::size_t i) { return sample_at(m.samples, i); });
-}
-
-std::string why_impossible(const Measurement& measurement) { return message_of(measurement); }
-
-std::string why_impossible(const MeasurementView& measurement) { return message_of(measurement); }
 
 bool is_possible(const Measurement& measurement) { return why_impossible(measurement).empty(); }
 

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <system_error>
 
+#include "base/own_descriptor.hpp"
 #include "cache/file_system.hpp"
 #include "cache/recognize.hpp"
 #include "ce/error.hpp"
@@ -32,15 +33,15 @@ class Draft {
     const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
     const fs::path folder = of.has_parent_path() ? of.parent_path() : fs::path(".");
     ::unlink(path_.c_str());  // of a process of the same number, which was killed
-    descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
-    is_named_ = descriptor_ < 0 || !fs::exists(written(), error_);
+    descriptor_ =
+        OwnDescriptor([&] { return ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode); });
+    is_named_ = descriptor_.get() < 0 || !fs::exists(written(), error_);
     error_.clear();
-    if (is_named_) {
-      if (descriptor_ >= 0) ::close(descriptor_);
-      descriptor_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
-    }
-    if (descriptor_ < 0 ||
-        (fs::exists(like) && ::fchmod(descriptor_, static_cast<mode_t>(like.permissions())) != 0))
+    if (is_named_)
+      descriptor_ =
+          OwnDescriptor([&] { return ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode); });
+    if (descriptor_.get() < 0 ||
+        (fs::exists(like) && ::fchmod(descriptor_.get(), static_cast<mode_t>(like.permissions())) != 0))
       error_ = {errno, std::generic_category()};
   }
   Draft(const Draft&) = delete;
@@ -48,14 +49,13 @@ class Draft {
   ~Draft() {
     std::error_code gone;
     if (is_named_) fs::remove(path_, gone);
-    if (descriptor_ >= 0) ::close(descriptor_);
   }
 
   /// Why there is none.
   [[nodiscard]] std::error_code error() const noexcept { return error_; }
   /// What is to be written.
   [[nodiscard]] fs::path written() const {
-    return is_named_ ? path_ : fs::path(fmt::format("/proc/self/fd/{}", descriptor_));
+    return is_named_ ? path_ : fs::path(fmt::format("/proc/self/fd/{}", descriptor_.get()));
   }
   [[nodiscard]] std::error_code replace(const fs::path& file) {
     if (!is_named_ && ::linkat(AT_FDCWD, written().c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) != 0)
@@ -68,7 +68,7 @@ class Draft {
 
  private:
   fs::path path_;
-  int descriptor_ = -1;
+  OwnDescriptor descriptor_;
   bool is_named_ = false;
   std::error_code error_;
 };

@@ -329,6 +329,9 @@ static_assert(cross_entropy_options.size() <= most_amounts);
   while (cross_entropy_options[i].field != field) ++i;
   return cross_entropy_options[i];
 }
+[[nodiscard]] constexpr std::size_t place_of(bool CrossEntropyFlags::*field) noexcept {
+  return place_of(option_of(field));
+}
 
 /// How much of each option; by itself what changes nothing.
 template <class Number>
@@ -336,10 +339,10 @@ struct CrossEntropyAmounts {
   std::array<Number, cross_entropy_options.size()> values = neutral();
 
   [[nodiscard]] constexpr Number& operator[](bool CrossEntropyFlags::*field) noexcept {
-    return values[place_of(option_of(field))];
+    return values[place_of(field)];
   }
   [[nodiscard]] constexpr Number operator[](bool CrossEntropyFlags::*field) const noexcept {
-    return values[place_of(option_of(field))];
+    return values[place_of(field)];
   }
   [[nodiscard]] static constexpr decltype(values) neutral() noexcept {
     decltype(values) amounts{};
@@ -351,10 +354,10 @@ struct CrossEntropyAmounts {
 
 /// How much of an option kernels are given.
 [[nodiscard]] constexpr float& amount_of(bool CrossEntropyFlags::*field, Arguments& arguments) noexcept {
-  return arguments.amounts[place_of(option_of(field))];
+  return arguments.amounts[place_of(field)];
 }
 [[nodiscard]] constexpr float amount_of(bool CrossEntropyFlags::*field, const Arguments& arguments) noexcept {
-  return arguments.amounts[place_of(option_of(field))];
+  return arguments.amounts[place_of(field)];
 }
 
 }  // namespace ce::generator
