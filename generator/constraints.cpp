@@ -271,6 +271,36 @@ Rejection rejects_packed(const Config& config, const Problem& problem, const Lim
   return {};
 }
 
+namespace {
+
+TransposeShape transposed(const Config& config, const Problem& problem) {
+  return {.vectors = static_cast<int>(std::min<std::int64_t>(vectors_of(config, problem), 1 << 16)),
+          .lanes = config.lanes,
+          .inputs = inputs(problem)};
+}
+
+}  // namespace
+
+int transpose_bytes(const Config& config, const Problem& problem) {
+  return int_of(transposed(config, problem).shared_bytes(config.warps));
+}
+
+Rejection rejects_transpose(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
+  if (config.vec * size_of(problem.dtype) != widest_access) return "rows are copied in 16-byte vectors";
+  if (!starts_on_vectors(problem, config.vec) || problem.columns % config.vec != 0)
+    return "rows that are not whole vectors";
+  const TransposeShape shape = transposed(config, problem);
+  if (shape.vectors < 2 * shape.lanes) return "less than two vectors for each lane";
+  if (shape.vectors % shape.lanes != 0) return "lanes with fewer vectors than others";
+  const std::int64_t held = ceil_div(shape.vectors, shape.lanes) * words_of_vector(config, problem);
+  if (held > std::min(64, register_limit(config, limits) - working_registers))
+    return fmt::format("{} registers a thread for the rows alone", held);
+  if (transpose_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "rows larger than the shared memory";
+  return {};
+}
+
 Rejection rejects_elementwise(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;

@@ -16,6 +16,7 @@ using Rejection = std::optional<std::string>;
 
 [[nodiscard]] Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_packed(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_transpose(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_two_pass(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits);
@@ -38,6 +39,7 @@ inline constexpr int shared_bytes_of_the_system = 1024;
 
 /// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
 [[nodiscard]] int packed_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int transpose_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_decoupled_bytes(const Config& config, const Problem& problem);

@@ -263,7 +263,9 @@ int statistics_words(const Problem& problem) noexcept {
   return shard_words(members, narrow, !problem.probabilities, problem.has.softcap);
 }
 
-std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_sum - 1) / rows_per_sum; }
+std::int64_t sum_blocks(std::int64_t rows) noexcept {
+  return std::min(most_sum_blocks, (rows + rows_per_sum - 1) / rows_per_sum);
+}
 
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
   if (!sums_losses(problem) && !counts_first(problem)) return 0;

@@ -82,6 +82,9 @@ std::int64_t block_per_rows(const Config& config, const Problem& problem) {
 std::int64_t block_per_lane_rows(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps);
 }
+std::int64_t block_per_warp_rows(const Config& config, const Problem& problem) {
+  return ceil_div(problem.rows, static_cast<std::int64_t>(32 / config.lanes) * config.warps);
+}
 std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
   return problem.rows * config.split;
 }
@@ -107,6 +110,13 @@ constexpr Variant all_variants[] = {
      .constraints = rejects_packed,
      .shared_bytes = packed_bytes,
      .blocks = block_per_lane_rows,
+     .steps = one_step},
+    {.name = "transpose",
+     .file = "kernels/transpose.cuh",
+     .serves = serves_losses_alone,
+     .constraints = rejects_transpose,
+     .shared_bytes = transpose_bytes,
+     .blocks = block_per_warp_rows,
      .steps = one_step},
     {.name = "block",
      .file = "kernels/block.cuh",

@@ -15,8 +15,8 @@ struct TargetStatus {
 [[maybe_unused]] constexpr int bad_target_bits = 24;
 [[maybe_unused]] constexpr long long least_bad_target = -(1ll << 23), most_bad_target = (1ll << 23) - 1;
 
-/// Rows that one block of the final sum adds up.
-[[maybe_unused]] constexpr long long rows_per_sum = 8192;
+/// Rows for which the final sum has another block, and the most blocks that it has: as many as an H200 runs at once.
+[[maybe_unused]] constexpr long long rows_per_sum = 8192, most_sum_blocks = 256;
 
 /// The most rows whose kernel, where there is a gradient, counts rows and adds up losses by itself.
 [[maybe_unused]] constexpr long long most_fused_rows = 128;

@@ -32,7 +32,8 @@ struct Block {
 Block block_of(const Config& config, const Problem& problem) {
   const double threads = 32. * config.warps;
   const double share = std::max({1, config.cluster, config.split});
-  const double rows = config.rows > 0 ? config.rows * threads / std::max(1, config.lanes) : 1;
+  const bool is_one_row = config.rows == 0 && config.lanes == 0;
+  const double rows = is_one_row ? 1 : std::max(1, config.rows) * threads / std::max(1, config.lanes);
   const double part = static_cast<double>(problem.columns) / share;
   const double step = config.unroll > 0 ? config.unroll * (threads - 32) * config.vec : config.tile;
   const double at_once = step > 0 ? std::min(part, step) : part * rows;
@@ -42,7 +43,7 @@ Block block_of(const Config& config, const Problem& problem) {
 }
 
 /// Registers of a thread: a line through what NVRTC 13.0 gave recorded kernels for sm_90 (bench/lab/fit_registers.py). Of
-/// `strided` and `packed` there are too few: their lines are through configs that were compiled for that.
+/// `strided`, `packed` and `transpose` there are too few: their lines are through configs that were compiled for that.
 struct RegisterUse {
   std::string_view variant;
   double base, word;     ///< for each 32-bit word that the thread holds of the row
@@ -61,6 +62,7 @@ constexpr RegisterUse register_uses[] = {
     {"split", 38.7, 0.00, -7.2, 11.7},
     {"strided", 18.5, 5.52, 7.1, 0.0},
     {"packed", 23.3, 1.21, 0.0, -3.4},
+    {"transpose", 16.0, 1.25, 0.0, 0.0},
     {"warp", 16.7, 1.66, 2.1, -2.9},
 };
 

@@ -5,7 +5,7 @@
 //             gradients that need to know
 //   ce_sum    adds the losses of the rows, and divides them for a mean
 //
-// Each block takes rows_per_sum rows; the block that finishes last adds up what all blocks found. Every sum
+// Each block takes rows_per_sum rows and, where there are more than all blocks take, the next ones; the block that finishes last adds up what all blocks found. Every sum
 // has a fixed order and there are no floating-point atomics: the same bits each run. The kernel of the rows
 // starts while ce_count runs, and ce_sum while the last rows run; each waits by itself. Both leave
 // Workspace::finished zero for the next call, so nothing has to be cleared in between.
@@ -37,15 +37,34 @@ CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   return total;
 }
 
-/// Adds visit(row) up over this thread's rows of the block, all loads in flight at once.
+/// Two at once.
+CE_DEVICE void block_sums(float& x, int64& count, SumShared& shared) {
+  constexpr int warps = sum_threads / lanes;
+  const int own_count = warp_sum(int(count));
+  x = warp_sum(x);
+  if (lane_index() == 0) {
+    shared.sum[warp_index()] = x;
+    shared.count[warp_index()] = own_count;
+  }
+  block_barrier();
+  const bool is_one = lane_index() < warps;
+  count = warp_sum<warps>(is_one ? int(shared.count[lane_index()]) : 0);
+  x = warp_sum<warps>(is_one ? shared.sum[lane_index()] : 0.f);
+  block_barrier();
+}
+
+/// Adds visit(row) up over this thread's rows of the block, several loads in flight at once.
 template <class T, class Visit>
 CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
   T sum = 0;
+#pragma unroll 1
+  for (int64 first = block_index() * rows_per_sum; first < arguments.rows;
+       first += block_count() * rows_per_sum)
 #pragma unroll
-  for (int i = 0; i < rows_per_sum / sum_threads; ++i) {
-    const int64 row = block_index() * rows_per_sum + i * sum_threads + thread_index();
-    if (row < arguments.rows) sum += visit(row);
-  }
+    for (int i = 0; i < rows_per_sum / sum_threads; ++i) {
+      const int64 row = first + i * sum_threads + thread_index();
+      if (row < arguments.rows) sum += visit(row);
+    }
   return sum;
 }
 
@@ -127,17 +146,27 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   constexpr bool counts = counts_rows && !problem::counts_first;  // else ce_count has counted
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
+  int64 count = 0;
   const auto sum_of = [&](const float* values) {
     return block_sum(over_rows<float>(arguments, [&](int64 row) { return values[row]; }), shared.sum);
   };
+  const auto sum_and_count = [&](const float* losses) {
+    float sum = over_rows<float>(arguments, [&](int64 row) {
+      const float loss = losses[row];
+      count += is_of_counted_row(loss);
+      return loss;
+    });
+    block_sums(sum, count, shared);
+    return sum;
+  };
 
   // The targets are there before the losses are.
-  int64 count = 0;
   float z_loss = 0.f, weight = 0.f;
-  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
+  if constexpr (counts && !losses_tell) count = block_sum(count_rows(arguments), shared.count);
   if constexpr (counts && weighted_mean) weight = block_sum(weigh_rows(arguments), shared.sum);
   step_wait();
-  float loss = leave(arguments, Share::loss, sum_of(workspace.losses));
+  float loss = leave(arguments, Share::loss,
+                     counts && losses_tell ? sum_and_count(workspace.losses) : sum_of(workspace.losses));
   if constexpr (problem::z_loss)
     z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
   if constexpr (counts && weighted_mean) leave(arguments, Share::weight, weight);

@@ -73,6 +73,7 @@ struct Operation : OperationDefaults {
   static constexpr bool reduces = !problem::from_statistics && (forward || class_sums),
                         has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
+  static constexpr bool replaces_target = has_target && forward && !class_sums && !Logits::bounded;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
@@ -319,7 +320,7 @@ struct Operation : OperationDefaults {
     } else if constexpr (Logits::bounded) {
       return add_exponentials(stats, tile, transform(), factor(), target, NoVisitor{});
     } else {
-      if constexpr (has_target) tile.replace(target, -infinity());
+      if constexpr (replaces_target) tile.replace(target, padding());
       return add_exponentials(stats, tile, factor());
     }
   }
@@ -668,7 +669,8 @@ struct Operation : OperationDefaults {
   }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
     if constexpr (problem::sums) {
-      arguments.workspace->losses[row] = loss;
+      arguments.workspace->losses[row] =
+          losses_tell ? loss_to_sum(loss, prefetch.index != arguments.ignore_index) : loss;
       if constexpr (problem::z_loss) arguments.workspace->losses[arguments.rows + row] = z_loss;
     } else {
       static_cast<problem::Loss*>(arguments.loss)[row] =

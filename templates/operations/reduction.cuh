@@ -11,6 +11,16 @@ constexpr bool counts_rows = problem::mean && !problem::divisor;
 /// By weights, not by rows.
 constexpr bool weighted_mean = counts_rows && problem::weights && !problem::probabilities;
 
+/// The losses that rows leave in the workspace say which of them count: others leave -0. So nobody has to read all
+/// targets again.
+constexpr bool losses_tell = counts_rows && !weighted_mean && !problem::probabilities;
+CE_DEVICE float loss_to_sum(float loss, bool counts) { return counts ? loss + 0.f : -0.f; }
+CE_DEVICE bool is_of_counted_row(float loss) {
+  uint32 bits;
+  put_bits(bits, loss);
+  return bits != 0x80000000u;
+}
+
 /// Rows that count, and the weights of their targets.
 struct Counted {
   int64 rows = 0;

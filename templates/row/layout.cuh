@@ -72,6 +72,22 @@ struct PackedShape {
   }
 };
 
+/// How a warp of the variant `transpose` has rows in shared memory.
+struct TransposeShape {
+  int vectors;  ///< of a row, 16 bytes each
+  int lanes;    ///< that share a row
+  int inputs;
+
+  /// Of a warp.
+  CE_HOST_DEVICE constexpr int rows() const { return 32 / lanes; }
+  /// Vectors from a row to the next: an odd multiple of `lanes`, so that eight lanes, which read together, meet in no bank.
+  CE_HOST_DEVICE constexpr int pitch() const { return ceil_of(vectors, lanes) / 2 * 2 * lanes + lanes; }
+  /// Of a block.
+  CE_HOST_DEVICE constexpr long long shared_bytes(int warps) const {
+    return 16ll * warps * inputs * rows() * pitch();
+  }
+};
+
 /// The members of SoftmaxStats (stats.cuh) that an operation uses.
 struct StatsMembers {
   bool exponentials;  ///< maximum and sum of exponentials

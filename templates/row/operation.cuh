@@ -31,6 +31,7 @@
 //   needs_maximum()                exponentials could overflow or vanish if all maxima were 0
 //   caps, cap(tile)                logits are put under a soft cap, in place: once for each time that a tile is read, after
 //                                  its maximum is known and before its outputs, by add() or cap()
+//   replaces_target                add() takes the target's logit for padding(), and nothing else that add() does depends on it
 //   some_simple                    some tiles are simple and others are not
 //   entropy_gradient               outputs depend on the entropy of the row
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
@@ -55,8 +56,8 @@ namespace ce {
 /// Of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
 struct OperationDefaults {
   using Element = problem::Element;
-  static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false,
-                        entropy_gradient = false, exchanges = false;
+  static constexpr bool has_target = false, replaces_target = false, all_weights = false, caps = false,
+                        some_simple = false, entropy_gradient = false, exchanges = false;
 
   struct RowPrefetch {
     CE_DEVICE RowPrefetch(const Arguments&, int64) {}

@@ -30,6 +30,8 @@ TEST(Config, TextFormIsWhatPeopleType) {
        "warp/warps=4,vec=4,lanes=16,rows=2,load=cs,store=cg"},
       {{.variant = "packed", .warps = 4, .rows = 4, .load = 3, .store = 2},
        "packed/warps=4,rows=4,load=evict_last,store=cs"},
+      {{.variant = "transpose", .warps = 4, .vec = 8, .lanes = 2, .load = 3},
+       "transpose/warps=4,vec=8,lanes=2,load=evict_last"},
       {{.variant = "block", .warps = 16, .vec = 8, .load = 2, .store = 2},
        "block/warps=16,vec=8,load=cs,store=cs"},
       {{.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
@@ -82,8 +84,8 @@ struct Malformed {
 
 TEST(Config, MalformedTextNamesThePart) {
   const Malformed cases[] = {
-      {"", "one of warp, packed, block"},
-      {"nothing/warps=1", "one of warp, packed, block"},
+      {"", "one of warp, packed, transpose, block"},
+      {"nothing/warps=1", "one of warp, packed, transpose, block"},
       {"block", "\"warps=\" too"},
       {"block/warps=16,vec=8,load=cs", "\"store=\" too"},
       {"block/vec=8,warps=16,load=cs,store=cs", "\"warps=\" instead of \"vec\""},
@@ -199,6 +201,11 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
     EXPECT_EQ(problem.alignment, Alignment::dense) << "rows that do not follow each other";
     EXPECT_LE(config.rows * row_bytes, 4 * 64) << "the rows do not fit into the registers";
     EXPECT_GE(config.rows * problem.columns * size_of(problem.dtype), 4) << "less than a word for each lane";
+  }
+  if (config.variant == "transpose") {
+    EXPECT_TRUE(starts_on_vectors(problem, config.vec)) << "rows that are copied from elsewhere";
+    EXPECT_EQ(problem.columns % (config.vec * config.lanes), 0) << "lanes without a vector";
+    EXPECT_FALSE(has_output(problem));
   }
   if (config.variant == "block") {
     EXPECT_LE(row_bytes, 4 * 65536) << "the row does not fit into the registers";
@@ -364,19 +371,19 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem), !is_cross_entropy(problem.operation)
-                                    ? "warp packed block two_pass cluster pipeline persistent split "
-                                : !reduces(problem) ? "warp elementwise "
-                                : has_output(problem)
-                                    ? "warp block two_pass cluster pipeline persistent split "
-                                    : "warp block two_pass cluster persistent persistent_reduce split ");
+    EXPECT_EQ(
+        serving(problem),
+        !is_cross_entropy(problem.operation) ? "warp packed block two_pass cluster pipeline persistent split "
+        : !reduces(problem)                  ? "warp elementwise "
+        : has_output(problem)                ? "warp block two_pass cluster pipeline persistent split "
+                              : "warp transpose block two_pass cluster persistent persistent_reduce split ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
   Problem capped{.operation = Operation::cross_entropy, .gradient = true, .has = {.softcap = true}};
   EXPECT_EQ(serving(capped), "warp block two_pass cluster pipeline_decoupled split ");
   capped.gradient = false;
-  EXPECT_EQ(serving(capped), "warp block two_pass cluster persistent_reduce split ");
+  EXPECT_EQ(serving(capped), "warp transpose block two_pass cluster persistent_reduce split ");
   Problem weighed{
       .operation = Operation::cross_entropy, .gradient = true, .weights = true, .has = {.smoothing = true}};
   EXPECT_EQ(serving(weighed), "warp block two_pass cluster pipeline_decoupled persistent split ");
@@ -418,7 +425,8 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(std::string(error.what()),
-              "variant is \"whatever\"; expected one of warp, packed, block, two_pass, cluster, pipeline, "
+              "variant is \"whatever\"; expected one of warp, packed, transpose, block, two_pass, cluster, "
+              "pipeline, "
               "pipeline_decoupled, persistent, "
               "persistent_reduce, split, elementwise, strided, merge, bandwidth");
   }

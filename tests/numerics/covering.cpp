@@ -48,6 +48,7 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
   static const std::map<std::string_view, std::vector<std::int64_t>> widths{
       {"warp", {1000, 1, 33, 128, 7, 127, 512, 31, 513, 256, 2}},
       {"packed", {10, 1, 2, 33, 3, 127, 7, 31, 12, 5, 100}},
+      {"transpose", {128, 16, 64, 256, 8, 512, 32, 192, 24}},
       {"block", {1000, 1, 33, 4099, 256, 2048, 127, 513, 31}},
       {"two_pass", {1000, 33, 4099, 2048, 20001, 127}},
       {"cluster", {16384, 24579, 18944, 20001}},

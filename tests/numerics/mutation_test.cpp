@@ -148,6 +148,22 @@ TEST(VerificationOfPackedRows, CatchesAPlantedMistake) {
     expect_noticed(mutation, problem, {.variant = "packed", .warps = 4, .rows = 2});
 }
 
+/// A warp has 16 rows of two lanes, and the last one 6.
+TEST(VerificationOfTransposedRows, CatchesAPlantedMistake) {
+  const Problem problem{
+      .operation = Operation::cross_entropy, .dtype = DType::bf16, .rows = 150, .columns = 64};
+  for (const Mutation& mutation :
+       {Mutation{"the target among the others", "lane == 0 && target >= 0", "false", true},
+        Mutation{"others that still have the target", "    warp_barrier();\n    TileWithoutTarget",
+                 "    TileWithoutTarget", true},
+        Mutation{"rows that other lanes have not written yet", "  vectors.write(rows);\n  warp_barrier();",
+                 "  vectors.write(rows);", true},
+        Mutation{"the first row in place of others", "first + (own < last ? own : last)", "first", true},
+        Mutation{"a row whose loss nobody writes", "exists && lane == 0", "exists && lane == 0 && own > 0",
+                 true}})
+    expect_noticed(mutation, problem, {.variant = "transpose", .warps = 4, .vec = 8, .lanes = 2});
+}
+
 /// So that a failure shows what was planted.
 void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.what; }
 
