@@ -90,8 +90,8 @@ Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Sett
         return tune_in_background(problem, stop);
       }) {}
 
-const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
-  const Chosen* chosen = plans_.find(problem);
+const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
+  const PlanTable::Entry* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return *chosen;
   generator::validate(problem);
   if (in_log_sink()) {
@@ -101,7 +101,7 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
                     generator::title(problem)));
   }
   if (is_told_)
-    if (const Chosen* of_ranks = told(problem, stream)) return *of_ranks;
+    if (const PlanTable::Entry* of_ranks = told(problem, stream)) return *of_ranks;
   switch (policy_) {
     case Policy::frozen: return frozen(problem, stream);
     case Policy::lookup: return fallback(problem, stream, "the policy is lookup", false);
@@ -136,7 +136,7 @@ void Chooser::stop_background() {
 
 /// Where waiting for the search of another was in vain, or memory too short, later calls do not wait, and do not look at
 /// each call.
-const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
+const PlanTable::Entry& Chooser::tuned(const Problem& problem, Stream stream) {
   const std::string key = tuner_.key(problem).id();
   // Who tunes takes up to twice the budget, and ends what has begun.
   const double patience_s = 3 * tuner_.settings().budget_s;
@@ -148,19 +148,19 @@ const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
     const std::lock_guard lock(looking_);
     if (const auto waited = look_again_.find(key); waited != look_again_.end()) {
       const Clock::time_point now = Clock::now();
-      const Chosen* chosen = plans_.find(problem);
+      const PlanTable::Entry* chosen = plans_.find(problem);
       if (chosen != nullptr && now < waited->second) return *chosen;
       deadline = now;
       is_elsewhere = true;
       waited->second = now + look_again_after;
     }
   }
-  if (const Chosen* chosen = finished(problem, stream)) return *chosen;
+  if (const PlanTable::Entry* chosen = finished(problem, stream)) return *chosen;
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
     if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
       try {
         bool is_mine = true;
-        if (const Chosen* chosen = try_to_tune(problem, stream, {}, &is_mine)) {
+        if (const PlanTable::Entry* chosen = try_to_tune(problem, stream, {}, &is_mine)) {
           if (!is_mine || is_elsewhere) count_wait();
           return *chosen;
         }
@@ -214,9 +214,9 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
 /// For the thread that has the turn.
 /// \param is_mine  receives whether this call did what there was to do, and not another before it
 /// \returns nothing while another process holds the tuning lock
-const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const std::stop_token& stop,
-                                   bool* is_mine) {
-  const Chosen* chosen = plans_.find(problem);
+const PlanTable::Entry* Chooser::try_to_tune(const Problem& problem, Stream stream,
+                                             const std::stop_token& stop, bool* is_mine) {
+  const PlanTable::Entry* chosen = plans_.find(problem);
   if (is_mine != nullptr) *is_mine = false;
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto lock = cache_.try_tuning_lock(tuner_.key(problem));
@@ -228,31 +228,31 @@ const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const 
   return &from_tuning(problem, stop);
 }
 
-const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token& stop) {
+const PlanTable::Entry& Chooser::from_tuning(const Problem& problem, const std::stop_token& stop) {
   const tuner::Report report = tuner_.tune(problem, {.progress = {}, .stop = stop});
   compiled_ += report.compiled;
   shared_counters().tuned.fetch_add(1, std::memory_order_relaxed);
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
-  return plans_.put(problem, chosen(problem, build(problem, report.winner).load(device_),
-                                    {.origin = Origin::tuned,
-                                     .reason = report.reason,
-                                     .row_us = report.median_us / static_cast<double>(report.timed_rows)}));
+  return put(problem, tuner::Kernel(device_, build(problem, report.winner)),
+             {.origin = Origin::tuned,
+              .reason = report.reason,
+              .row_us = report.median_us / static_cast<double>(report.timed_rows)});
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
 
 /// What the table or the database has, if its search came to an end.
-const Chosen* Chooser::finished(const Problem& problem, Stream stream) {
+const PlanTable::Entry* Chooser::finished(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
-  const Chosen* chosen = plans_.find(problem);
+  const PlanTable::Entry* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   Known winner = known(problem, stream, Wanted::winner);
-  return winner.chosen != nullptr ? &plans_.put(problem, std::move(winner.chosen)) : nullptr;
+  return winner.kernel ? &put(problem, *std::move(winner.kernel), std::move(winner.choice)) : nullptr;
 }
 
-const Chosen& Chooser::frozen(const Problem& problem, Stream stream) {
-  if (const Chosen* chosen = finished(problem, stream)) return *chosen;
+const PlanTable::Entry& Chooser::frozen(const Problem& problem, Stream stream) {
+  if (const PlanTable::Entry* chosen = finished(problem, stream)) return *chosen;
   const std::lock_guard lock(looking_);
   if (const Known found = known(problem, stream, Wanted::winner); !found.unverified.empty())
     throw Unsupported(fmt::format("the winner for {} is not used before this machine has verified it: {}",
@@ -268,27 +268,27 @@ const Chosen& Chooser::frozen(const Problem& problem, Stream stream) {
 
 /// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
 /// tells the truth.
-const Chosen& Chooser::fallback(const Problem& problem, Stream stream, const std::string& why,
-                                bool provisional) {
+const PlanTable::Entry& Chooser::fallback(const Problem& problem, Stream stream, const std::string& why,
+                                          bool provisional) {
   const std::lock_guard lock(looking_);
-  const Chosen* before = plans_.find(problem);
+  const PlanTable::Entry* before = plans_.find(problem);
   if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
     return *before;
-  auto [chosen, is_winner, unverified] = known(problem, stream, Wanted::anything);
-  if (!unverified.empty()) {
-    chosen = best_known(problem, "what is known is not verified on this machine: " + unverified);
-    chosen->choice.provisional = true;
-  } else if (!is_winner) {
-    if (chosen != nullptr)
-      chosen->choice.reason += "; its tuning did not come to an end, and " + why;
+  Known best = known(problem, stream, Wanted::anything);
+  if (!best.unverified.empty()) {
+    best = best_known(problem, "what is known is not verified on this machine: " + best.unverified);
+    best.choice.provisional = true;
+  } else if (!best.is_winner) {
+    if (best.kernel)
+      best.choice.reason += "; its tuning did not come to an end, and " + why;
     else
-      chosen = best_known(problem, why);
-    chosen->choice.provisional = provisional;
+      best = best_known(problem, why);
+    best.choice.provisional = provisional;
   }
-  return plans_.put(problem, std::move(chosen));
+  return put(problem, *std::move(best.kernel), std::move(best.choice));
 }
 
-std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
+Chooser::Known Chooser::best_known(const Problem& problem, const std::string& why) {
   const auto [ranked, from_neighbours] = tuner_.untried(problem);
   Choice choice{.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
   if (from_neighbours)
@@ -297,7 +297,7 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
   tuner::Fallback found = tuner::fallback(device_, cache_, problem, ranked);
   compiled_ += found.compiled;
   shared_counters().fallback.fetch_add(1, std::memory_order_relaxed);
-  return chosen(problem, std::move(found.kernel), std::move(choice));
+  return {.kernel = std::move(found.kernel), .choice = std::move(choice)};
 }
 
 /// What the databases say is best, compiles here and is right here: what is not is quarantined, where the compiler is not
@@ -311,7 +311,7 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
     const generator::Config& config = decision->winner.config;
     try {
       Known found = from_database(problem, stream, *decision);
-      found.is_winner = serves && found.chosen != nullptr;
+      found.is_winner = serves && found.kernel;
       return found;
     } catch (const CompileError& error) {
       if (config == broken) throw;  // its quarantine could not be kept
@@ -373,39 +373,39 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
 Chooser::Known Chooser::from_database(const Problem& problem, Stream stream,
                                       const tuner::Decision& decision) {
   const generator::Config& config = decision.winner.config;
-  auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
-  if (!built) built = build(problem, config);
+  auto program = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
+  if (!program) program = build(problem, config);
   const cache::Measurement& measured = decision.winner.measurement;
   const double row_us = measured.rows > 0 ? measured.median_us / static_cast<double>(measured.rows) : 0;
-  return verified(problem, stream, *built,
+  return verified(problem, stream, *program,
                   {.origin = Origin::database, .reason = decision.reason, .row_us = row_us});
 }
 
 /// \throws CompileError, WrongAnswer
-Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const tuner::Built& built,
+Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const generator::Program& program,
                                  Choice choice) {
-  tuner::Kernel kernel = built.load(device_);
-  if (!tuner::is_verified(device_, cache_, built)) {
+  tuner::Kernel kernel(device_, program);
+  if (!tuner::is_verified(device_, cache_, kernel)) {
     // That takes memory and other streams, which would end the capture.
-    if (device_.capturing(stream)) return {.chosen = nullptr, .unverified = "the stream is being captured"};
+    if (device_.capturing(stream)) return {.kernel = {}, .unverified = "the stream is being captured"};
     try {
       const std::uint64_t seed = tuner_.settings().seed;
-      if (const auto wrong = tuner::verify_once(device_, cache_, problem, built, kernel, seed))
+      if (const auto wrong = tuner::verify_once(device_, cache_, problem, kernel, seed))
         throw WrongAnswer(problem, kernel.config(), *wrong);
     } catch (const OutOfMemory& error) {
-      return {.chosen = nullptr, .unverified = error.what()};
+      return {.kernel = {}, .unverified = error.what()};
     } catch (const DeviceError& error) {
       device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
       throw WrongAnswer(problem, kernel.config(), std::string("fault: ") + error.what());
     }
   }
-  return {.chosen = chosen(problem, std::move(kernel), std::move(choice))};
+  return {.kernel = std::move(kernel), .choice = std::move(choice)};
 }
 
 /// What use() was told, if it can run: else this rank chooses for itself, and the log says why.
-const Chosen* Chooser::told(const Problem& problem, Stream stream) {
+const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
-  const Chosen* before = plans_.find(problem);
+  const PlanTable::Entry* before = plans_.find(problem);
   if (before != nullptr && !before->choice.provisional) return before;
   const auto known = told_.find(tuner_.key(problem).id());
   if (known == told_.end()) return nullptr;
@@ -417,7 +417,7 @@ const Chosen* Chooser::told(const Problem& problem, Stream stream) {
     } else {
       Known found = verified(problem, stream, build(problem, config),
                              {.origin = Origin::told, .reason = "the rank that decides for all runs it"});
-      if (found.chosen != nullptr) return &plans_.put(problem, std::move(found.chosen));
+      if (found.kernel) return &put(problem, *std::move(found.kernel), std::move(found.choice));
       if (device_.capturing(stream)) return nullptr;  // a later call looks again
       why = found.unverified;
     }
@@ -430,17 +430,18 @@ const Chosen* Chooser::told(const Problem& problem, Stream stream) {
   return nullptr;
 }
 
-tuner::Built Chooser::build(const Problem& problem, const generator::Config& config) {
-  tuner::Built built = tuner::build(device_, cache_, problem, config);
-  compiled_ += built.compiled;
-  if (built.compiled > 0) keep(cache_, built);
-  return built;
+generator::Program Chooser::build(const Problem& problem, const generator::Config& config) {
+  generator::Program program = tuner::build(device_, cache_, problem, config);
+  compiled_ += program.compiled;
+  if (program.compiled > 0) tuner::keep(cache_, program.sources);
+  return program;
 }
 
-std::unique_ptr<Chosen> Chooser::chosen(const Problem& problem, tuner::Kernel kernel, Choice choice) const {
+/// With what the Choice says of any kernel: its config and key.
+const PlanTable::Entry& Chooser::put(const Problem& problem, tuner::Kernel kernel, Choice choice) {
   choice.config = generator::to_text(kernel.config());
   choice.key = tuner_.key(problem).id();
-  return std::make_unique<Chosen>(Chosen{std::move(kernel), std::move(choice)});
+  return plans_.put(problem, std::move(kernel), std::move(choice));
 }
 
 }  // namespace ce

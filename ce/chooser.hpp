@@ -39,7 +39,7 @@ class Chooser {
 
   /// Never tunes for a stream that is being captured. What it returns stays good as long as the Chooser.
   /// \throws InvalidArgument for a problem that is none, NotTuned, Unsupported, CompileError, DeviceError
-  const Chosen& choose(const generator::Problem& problem, Stream stream);
+  const PlanTable::Entry& choose(const generator::Problem& problem, Stream stream);
 
   /// Problems of the key run the config from here on, where this device can and does not have it in quarantine; what was
   /// chosen for them before gives way. So ranks run what one of them decided.
@@ -56,36 +56,37 @@ class Chooser {
  private:
   using Clock = TuningTurns::Clock;
 
-  const Chosen& tuned(const generator::Problem& problem, Stream stream);
+  const PlanTable::Entry& tuned(const generator::Problem& problem, Stream stream);
   void put_off(const std::string& key, Clock::duration pause);
   bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
   void give_up(const generator::Problem& problem, const std::string& reason);
-  const Chosen* try_to_tune(const generator::Problem& problem, Stream stream, const std::stop_token& stop,
-                            bool* is_mine = nullptr);
-  const Chosen& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
+  const PlanTable::Entry* try_to_tune(const generator::Problem& problem, Stream stream,
+                                      const std::stop_token& stop, bool* is_mine = nullptr);
+  const PlanTable::Entry& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
 
-  const Chosen* finished(const generator::Problem& problem, Stream stream);
-  const Chosen& frozen(const generator::Problem& problem, Stream stream);
-  const Chosen& fallback(const generator::Problem& problem, Stream stream, const std::string& why,
-                         bool provisional);
-  std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
+  const PlanTable::Entry* finished(const generator::Problem& problem, Stream stream);
+  const PlanTable::Entry& frozen(const generator::Problem& problem, Stream stream);
+  const PlanTable::Entry& fallback(const generator::Problem& problem, Stream stream, const std::string& why,
+                                   bool provisional);
   struct Known {
-    std::unique_ptr<Chosen> chosen;  ///< null where nothing is known, or it may not serve
-    bool is_winner = false;          ///< of a search that came to its end
-    std::string unverified{};        ///< why what is known could not be verified now, and may not serve
+    std::optional<tuner::Kernel> kernel;  ///< none where nothing is known, or it may not serve
+    Choice choice{};                      ///< put() says of what
+    bool is_winner = false;               ///< of a search that came to its end
+    std::string unverified{};             ///< why what is known could not be verified now, and may not serve
   };
+  Known best_known(const generator::Problem& problem, const std::string& why);
   enum class Wanted : std::uint8_t { anything, winner };
   Known known(const generator::Problem& problem, Stream stream, Wanted wanted);
   Known from_database(const generator::Problem& problem, Stream stream, const tuner::Decision& decision);
-  Known verified(const generator::Problem& problem, Stream stream, const tuner::Built& built, Choice choice);
-  const Chosen* told(const generator::Problem& problem, Stream stream);
+  Known verified(const generator::Problem& problem, Stream stream, const generator::Program& program,
+                 Choice choice);
+  const PlanTable::Entry* told(const generator::Problem& problem, Stream stream);
   [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
   bool compiles_another(const generator::Problem& problem, const generator::Config& config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
                   const std::string& reason, const std::string& said);
-  tuner::Built build(const generator::Problem& problem, const generator::Config& config);
-  std::unique_ptr<Chosen> chosen(const generator::Problem& problem, tuner::Kernel kernel,
-                                 Choice choice) const;
+  generator::Program build(const generator::Problem& problem, const generator::Config& config);
+  const PlanTable::Entry& put(const generator::Problem& problem, tuner::Kernel kernel, Choice choice);
 
   runtime::Device& device_;
   cache::Cache& cache_;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/floating_environment.hpp"
 #include "ce/check_options.hpp"
@@ -117,21 +118,11 @@ void Context::Impl::require_own_process() const {
         "call ce::run(), which does");
 }
 
-/// Finds scratch memory and status first, where the kernel needs any.
-/// \returns whether the arguments may serve as they are then for later calls of this thread on this stream
-bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream) {
+/// Finds scratch memory and status first.
+void Context::Impl::launch_anew(BoundKernel& kernel, Stream stream) {
   const runtime::Session session(*device);
-  bool stays = true;
-  if (const Scratch& scratch = prepared.scratch; scratch.bytes > 0) {
-    const void* output = arguments.loss != nullptr ? arguments.loss : arguments.output;
-    const Workspaces::Lent lent = workspaces.get(stream, output, scratch.bytes);
-    arguments.workspace = lent.memory;
-    arguments.partials = reinterpret_cast<std::byte*>(lent.memory) + scratch.partials;
-    stays = lent.stays;
-  }
-  if (prepared.counts_bad_targets) arguments.status = statuses.of(stream, prepared.operation);
-  launch(prepared, arguments, stream);
-  return stays;
+  kernel.make_ready(stream, workspaces, statuses);
+  launch_ready(kernel, stream);
 }
 
 /// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
@@ -199,22 +190,32 @@ void Memory::download(void* to) const {
 // ---- Plan ----------------------------------------------------------------------------------------------
 
 struct Plan::Impl {
-  Impl(Context::Impl& its_context, const Prepared& its_kernel, const Request& its_request)
-      : context(its_context), prepared(its_kernel), request(its_request) {}
+  Impl(Context::Impl& its_context, const PlanTable::Entry& entry, const Request& request)
+      : context(its_context), call(std::in_place_type<BoundKernel>, entry, request) {}
+  Impl(Context::Impl& its_context, const Request& without_rows) : context(its_context), call(without_rows) {}
 
   Context::Impl& context;
-  const Prepared prepared;  ///< nothing is chosen when there are no rows
-  const Request request;
+  const std::variant<BoundKernel, Request> call;  ///< without rows there is nothing to launch
 
-  /// Arguments with scratch memory for a thread and a stream: one pair's, the first that ran.
+  /// The kernel with scratch memory for a thread and a stream: one pair's, the first that ran.
   struct Ready {
-    Stream stream;
     const void* thread;
-    Arguments arguments;
+    BoundKernel kernel;
   };
   enum class Progress { none, writing, done };
   mutable std::atomic<Progress> progress = Progress::none;
-  mutable Ready ready = {};
+  mutable std::optional<Ready> ready;
+
+  /// Out of the way of calls that are ready.
+  [[gnu::noinline]] void launch_anew(Stream stream) const {
+    BoundKernel kernel = std::get<BoundKernel>(call);
+    context.launch_anew(kernel, stream);
+    auto none = Progress::none;
+    if (kernel.is_ready_on(stream) && progress.compare_exchange_strong(none, Progress::writing)) {
+      ready = {.thread = this_thread(), .kernel = kernel};
+      progress.store(Progress::done, std::memory_order_release);
+    }
+  }
 };
 
 void Plan::run(Stream stream) const {
@@ -226,27 +227,18 @@ void Plan::launch(Stream stream) const {
   const Impl& plan = *impl_;
   Context::Impl& context = plan.context;
   context.require_own_process();
-  const Prepared& prepared = plan.prepared;
-  if (prepared.chosen == nullptr) return static_cast<void>(context.launch_empty(plan.request, stream));
-  if (prepared.is_bound()) return context.launch(prepared, plan.request.arguments, stream);
-  const void* thread = this_thread();
-  using Progress = Impl::Progress;
-  if (plan.progress.load(std::memory_order_acquire) == Progress::done && plan.ready.stream == stream &&
-      plan.ready.thread == thread)
-    return context.launch(prepared, plan.ready.arguments, stream);
-
-  Arguments arguments = plan.request.arguments;
-  const bool stays = context.launch_anew(prepared, arguments, stream);
-  auto none = Progress::none;
-  if (stays && plan.progress.compare_exchange_strong(none, Progress::writing)) {
-    plan.ready = {.stream = stream, .thread = thread, .arguments = arguments};
-    plan.progress.store(Progress::done, std::memory_order_release);
-  }
+  const auto* bound = std::get_if<BoundKernel>(&plan.call);
+  if (bound == nullptr) return static_cast<void>(context.launch_empty(std::get<Request>(plan.call), stream));
+  if (bound->is_ready_everywhere()) return context.launch_ready(*bound, stream);
+  if (plan.progress.load(std::memory_order_acquire) == Impl::Progress::done &&
+      plan.ready->thread == this_thread() && plan.ready->kernel.is_ready_on(stream))
+    return context.launch_ready(plan.ready->kernel, stream);
+  plan.launch_anew(stream);
 }
 
 const Choice& Plan::choice() const noexcept {
-  const Chosen* chosen = impl_->prepared.chosen;
-  return chosen == nullptr ? impl_->context.empty : chosen->choice;
+  const auto* bound = std::get_if<BoundKernel>(&impl_->call);
+  return bound == nullptr ? impl_->context.empty : bound->choice();
 }
 
 // ---- Context -------------------------------------------------------------------------------------------
@@ -271,13 +263,8 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
   if (call == nullptr) return run_unknown(operation, tensors, stream);
   count_known_call();
   return counting_errors([&]() -> const Choice& {
-    if (call->ready_on == stream) {
-      impl_->launch(call->prepared, call->arguments, stream);
-    } else {
-      call->ready_on.reset();
-      if (impl_->launch_anew(call->prepared, call->arguments, stream)) call->ready_on = stream;
-    }
-    return call->prepared.chosen->choice;
+    impl_->launch(call->kernel, stream);
+    return call->kernel.choice();
   });
 }
 
@@ -298,13 +285,12 @@ const Choice& Context::run_unknown(const Operation& operation, const typename Op
   const DefaultFloatingEnvironment environment;
   count_call();
   return counting_errors([&]() -> const Choice& {
-    Request request = impl_->bind(operation, tensors);
+    const Request request = impl_->bind(operation, tensors);
     if (impl_->launch_empty(request, stream)) return impl_->empty;
-    const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
-    impl_->launch_anew(prepared, request.arguments, stream);
-    const Choice& choice = prepared.chosen->choice;
-    if (!choice.provisional)
-      known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, request.arguments, prepared});
+    BoundKernel kernel(impl_->chooser.choose(request.problem, stream), request);
+    impl_->launch_anew(kernel, stream);
+    const Choice& choice = kernel.choice();
+    if (!choice.provisional) known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, kernel});
     return choice;
   });
 }
@@ -314,16 +300,16 @@ Plan Context::prepare(const Operation& operation, const typename Operation::Tens
   const DefaultFloatingEnvironment environment;
   count_call();
   return counting_errors([&] {
-    Request request = impl_->bind(operation, tensors);
-    const Prepared prepared =
-        request.problem.rows > 0
-            ? prepared_for(impl_->chooser.choose(request.problem, stream), request.problem)
-            : Prepared{};
-    return Plan(std::make_shared<const Plan::Impl>(*impl_, prepared, request));
+    const Request request = impl_->bind(operation, tensors);
+    if (request.problem.rows == 0) return Plan(std::make_shared<const Plan::Impl>(*impl_, request));
+    const PlanTable::Entry& entry = impl_->chooser.choose(request.problem, stream);
+    return Plan(std::make_shared<const Plan::Impl>(*impl_, entry, request));
   });
 }
 
+// bind() for ranks.cpp, too.
 #define CE_INSTANTIATE(Operation)                                                                      \
+  template Request Context::Impl::bind<Operation>(const Operation&, const Operation::Tensors&);        \
   template const Choice& Context::run<Operation>(const Operation&, const Operation::Tensors&, Stream); \
   template const Choice& run<Operation>(const Operation&, const Operation::Tensors&, Stream);          \
   template Plan Context::prepare<Operation>(const Operation&, const Operation::Tensors&, Stream)

@@ -8,13 +8,13 @@
 #include <optional>
 
 #include "cache/cache.hpp"
+#include "ce/bound_kernel.hpp"
 #include "ce/chooser.hpp"
 #include "ce/context.hpp"
 #include "ce/gradient_scaling.hpp"
 #include "ce/linear_losses.hpp"
 #include "ce/neutral_statistics.hpp"
 #include "ce/peer_memory.hpp"
-#include "ce/prepared.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
 #include "ce/request.hpp"
@@ -30,10 +30,16 @@ struct Context::Impl {
 
   template <AnyOperation Operation>
   Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
-  bool launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream);
-  void launch(const Prepared& prepared, const Arguments& arguments, Stream stream) {
-    device->launch(prepared.launches.all(), &arguments, sizeof arguments, stream);
+  void launch(BoundKernel& kernel, Stream stream) {
+    if (kernel.is_ready_on(stream))
+      launch_ready(kernel, stream);
+    else
+      launch_anew(kernel, stream);
   }
+  void launch_ready(const BoundKernel& kernel, Stream stream) {
+    device->launch(kernel.launches(), &kernel.arguments(), sizeof(Arguments), stream);
+  }
+  void launch_anew(BoundKernel& kernel, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
   void wait_to_check(Stream stream);
   /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has

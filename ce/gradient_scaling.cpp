@@ -49,10 +49,10 @@ const tuner::Kernel& GradientScaling::kernel(DType grad, DType upstream) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<const tuner::Kernel>& known = kernels_[{grad, upstream}];
   if (known == nullptr) {
-    const tuner::Built built =
+    const generator::Program program =
         tuner::build_shared(device_, cache_, generator::scale_gradient(grad, upstream));
-    compiled_ += built.compiled;
-    known = std::make_unique<const tuner::Kernel>(built.load(device_));
+    compiled_ += program.compiled;
+    known = std::make_unique<const tuner::Kernel>(device_, program);
   }
   return *known;
 }

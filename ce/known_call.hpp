@@ -10,13 +10,10 @@
 #include <tuple>
 #include <utility>
 
+#include "ce/bound_kernel.hpp"
 #include "ce/check_tensor.hpp"
 #include "ce/operations.hpp"
-#include "ce/prepared.hpp"
-#include "ce/request.hpp"
 #include "runtime/device.hpp"
-#include "templates/arguments.cuh"
-#include "tuner/kernel.hpp"
 
 namespace ce {
 
@@ -57,15 +54,14 @@ template <class Tensors>
   }
 }
 
-/// A call that was checked, and all that was found out for it.
+/// A call that was checked: the kernel that was bound for it, and the tensors that it stands for.
 template <AnyOperation Operation>
 class KnownCall {
  public:
   using Tensors = typename Operation::Tensors;
 
-  KnownCall(const Operation& operation, const Tensors& tensors, const Arguments& of_call,
-            const Prepared& its_kernel)
-      : prepared(its_kernel), arguments(of_call), operation_(operation) {
+  KnownCall(const Operation& operation, const Tensors& tensors, const BoundKernel& its_kernel)
+      : kernel(its_kernel), operation_(operation) {
     const auto all = all_of(tensors);
     for (std::size_t i = 0, given = 0; i < count; ++i) {
       if (all[i]->data == nullptr) continue;
@@ -99,10 +95,7 @@ class KnownCall {
     return !elsewhere || move(tensors, device);
   }
 
-  Prepared prepared;
-  Arguments arguments;  ///< with the addresses of the latest call
-  /// Where the arguments have the latest call's scratch memory, too.
-  std::optional<Stream> ready_on;
+  BoundKernel kernel;  ///< to the tensors of the latest call
 
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
@@ -132,8 +125,7 @@ class KnownCall {
       extents[given++] = here;
     }
     for (std::size_t i = 0; i < given; ++i) given_[i].extent = extents[i];
-    set_addresses(tensors, arguments);
-    ready_on.reset();
+    kernel.move(tensors);
     return true;
   }
 

@@ -82,13 +82,13 @@ void LinearKernels::launch(const Key& key, const generator::Problem& size, const
     const std::lock_guard lock(mutex_);
     std::unique_ptr<const tuner::Kernel>& known = kernels_[key];
     if (known == nullptr) {
-      const tuner::Built built = tuner::build_shared(device_, cache_, program_of(key));
-      compiled_ += built.compiled;
-      known = std::make_unique<const tuner::Kernel>(built.load(device_));
+      const generator::Program program = tuner::build_shared(device_, cache_, program_of(key));
+      compiled_ += program.compiled;
+      known = std::make_unique<const tuner::Kernel>(device_, program);
     }
     kernel = known.get();
   }
-  device_.launch(kernel->launches(size).all(), &arguments, sizeof arguments, stream);
+  kernel->launch(size, arguments, stream);
 }
 
 }  // namespace ce

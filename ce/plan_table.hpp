@@ -4,11 +4,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <mutex>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "ce/context.hpp"
 #include "generator/operations/cross_entropy.hpp"
@@ -17,52 +18,9 @@
 
 namespace ce {
 
-/// A kernel chosen for a bucket of problems.
-struct Chosen {
-  tuner::Kernel kernel;
-  Choice choice;
-};
-
 /// Readers take no lock and write nothing; entries are never removed while the table lives, so a reader's
 /// pointer stays good.
 class PlanTable {
- public:
-  /// What was chosen for the problem's bucket.
-  [[nodiscard]] const Chosen* find(const generator::Problem& problem) const noexcept {
-    const Key key(problem);
-    for (const Entry* entry = slot(key).load(std::memory_order_acquire); entry != nullptr;
-         entry = entry->next)
-      if (entry->key == key) return entry->chosen.load(std::memory_order_acquire);
-    return nullptr;
-  }
-
-  /// What was chosen for the lookup key is found no longer, unless it is the config.
-  void forget(std::string_view key, std::string_view config) {
-    const std::lock_guard lock(mutex_);
-    for (const std::unique_ptr<Entry>& entry : entries_)
-      if (const Chosen* chosen = entry->chosen.load(std::memory_order_relaxed);
-          chosen != nullptr && chosen->choice.key == key && chosen->choice.config != config)
-        entry->chosen.store(nullptr, std::memory_order_release);
-  }
-
-  /// Adds the problem's bucket, or replaces what was chosen for it before.
-  const Chosen& put(const generator::Problem& problem, std::unique_ptr<Chosen> chosen) {
-    const std::lock_guard lock(mutex_);
-    const Chosen& added = *owned_.emplace_back(std::move(chosen));
-    const Key key(problem);
-    std::atomic<Entry*>& head = slot(key);
-    for (Entry* entry = head.load(std::memory_order_relaxed); entry != nullptr; entry = entry->next)
-      if (entry->key == key) {
-        entry->chosen.store(&added, std::memory_order_release);
-        return added;
-      }
-    Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(key, head.load(std::memory_order_relaxed)));
-    entry.chosen.store(&added, std::memory_order_relaxed);
-    head.store(&entry, std::memory_order_release);
-    return added;
-  }
-
- private:
   /// All of a bucketed Problem in three words, read member by member: a Problem as fresh as that of a call is
   /// slow to copy.
   struct Key {
@@ -102,21 +60,61 @@ class PlanTable {
     std::uint64_t options = 0;
     std::int64_t rows = 0, columns = 0;
   };
-  struct Entry {
-    Entry(const Key& k, Entry* n) : key(k), next(n) {}
-    Key key;
-    std::atomic<const Chosen*> chosen = nullptr;
-    Entry* next;
+
+ public:
+  /// The kernel that a bucket of problems runs, and why.
+  class Entry {
+   public:
+    Entry(const Key& key, const Entry* next, tuner::Kernel its_kernel, Choice its_choice)
+        : kernel(std::move(its_kernel)), choice(std::move(its_choice)), key_(key), next_(next) {}
+
+    const tuner::Kernel kernel;
+    const Choice choice;
+
+   private:
+    friend class PlanTable;
+    const Key key_;
+    const Entry* const next_;
+    std::atomic<bool> is_forgotten_ = false;
   };
+
+  /// What was chosen for the problem's bucket.
+  [[nodiscard]] const Entry* find(const generator::Problem& problem) const noexcept {
+    const Key key(problem);
+    for (const Entry* entry = slot(key).load(std::memory_order_acquire); entry != nullptr;
+         entry = entry->next_)
+      if (entry->key_ == key) return entry->is_forgotten_.load(std::memory_order_acquire) ? nullptr : entry;
+    return nullptr;
+  }
+
+  /// What was chosen for the lookup key is found no longer, unless it is the config.
+  void forget(std::string_view key, std::string_view config) {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_)
+      if (entry.choice.key == key && entry.choice.config != config)
+        entry.is_forgotten_.store(true, std::memory_order_release);
+  }
+
+  /// Adds the problem's bucket, or takes the place of what was chosen for it before, which stays behind.
+  const Entry& put(const generator::Problem& problem, tuner::Kernel kernel, Choice choice) {
+    const std::lock_guard lock(mutex_);
+    const Key key(problem);
+    std::atomic<const Entry*>& head = slot(key);
+    const Entry& added = entries_.emplace_back(key, head.load(std::memory_order_relaxed), std::move(kernel),
+                                               std::move(choice));
+    head.store(&added, std::memory_order_release);
+    return added;
+  }
+
+ private:
   static constexpr std::size_t slots = 1024;
 
-  std::atomic<Entry*>& slot(const Key& key) { return heads_[key.hash() % slots]; }
-  const std::atomic<Entry*>& slot(const Key& key) const { return heads_[key.hash() % slots]; }
+  std::atomic<const Entry*>& slot(const Key& key) { return heads_[key.hash() % slots]; }
+  const std::atomic<const Entry*>& slot(const Key& key) const { return heads_[key.hash() % slots]; }
 
-  std::array<std::atomic<Entry*>, slots> heads_{};
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<std::unique_ptr<Chosen>> owned_;
+  std::array<std::atomic<const Entry*>, slots> heads_{};  ///< the latest of each comes first
+  std::mutex mutex_;                                      ///< guards adding, and what follows
+  std::deque<Entry> entries_;
 };
 
 }  // namespace ce

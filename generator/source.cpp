@@ -262,6 +262,12 @@ std::string Source::flat() const {
   return out;
 }
 
+std::string Program::compile_key() const {
+  std::string all;
+  for (const Source& source : sources) all += (all.empty() ? "" : " ") + source.compile_key;
+  return all;
+}
+
 Program generate(const Problem& problem, const Config& config) {
   const Variant& chosen = variant(config.variant);
   if (!chosen.serves(problem))

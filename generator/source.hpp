@@ -14,12 +14,17 @@
 
 namespace ce::generator {
 
-/// A text that compiles to one binary.
+/// A text that compiles to one binary; and the binary, once it has one.
 struct Source {
   std::string name;                            ///< for messages
   std::string text;                            ///< a comment with Problem and Config, constants, the template
   std::map<std::string, std::string> headers;  ///< what the text includes, by name
   bool architecture_specific = false;          ///< as runtime::CompileRequest has it
+
+  // Of a Program that was built (tuner/kernel.hpp); generated texts have none of it.
+  std::vector<std::byte> binary{};  ///< what a device loads
+  std::string compile_key{};        ///< names the binary
+  std::string compiler{};           ///< empty where none was asked
 
   /// Text with every include put in its place once: one file for any CUDA compiler.
   [[nodiscard]] std::string flat() const;
@@ -40,13 +45,18 @@ struct Step {
 /// Steps of a Program at most: a count, two of a variant, a sum.
 inline constexpr std::size_t most_steps = 4;
 
-/// All that runs for one Config: its steps in order, all with the same Arguments.
+/// All that runs for one Config: its steps in order, all with the same Arguments. It is built where every source has its
+/// binary.
 struct Program {
   Config config;
   std::vector<Source> sources;  ///< the first is that of the Config; the others are the same for every Config
   std::vector<Step> steps;
   std::int64_t partial_bytes = 0;  ///< of Arguments::partials that the steps need
   bool takes_rows = false;         ///< the steps need a Workspace, whatever the problem
+  int compiled = 0;                ///< compiler runs that it was built with; binaries of a database take none
+
+  /// What a measurement names its binaries by: the compile keys of all, separated by spaces.
+  [[nodiscard]] std::string compile_key() const;
 };
 
 /// The same problem (but for its rows) and config give the same texts, byte for byte.

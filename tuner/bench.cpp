@@ -94,9 +94,9 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
   const generator::Config config = reference_config(device.model());
-  const Built built = build(device, cache, flush, config);
-  keep(cache, built);
-  flush_kernel_.emplace(built.load(device));
+  const generator::Program program = build(device, cache, flush, config);
+  keep(cache, program.sources);
+  flush_kernel_.emplace(device, program);
   flush_memory_.emplace(device, generator::timing_trial(flush, seed));
 }
 

@@ -73,7 +73,7 @@ std::optional<BuildAhead::Ready> BuildAhead::next_begun() {
   return Ready{index, future_of(index)};
 }
 
-std::future<Built> BuildAhead::future_of(std::size_t index) {
+std::future<generator::Program> BuildAhead::future_of(std::size_t index) {
   const std::lock_guard lock(mutex_);
   return jobs_[index].built.get_future();
 }

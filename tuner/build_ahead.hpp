@@ -26,7 +26,7 @@ class BuildAhead {
   /// A config that has been built, or that cannot be.
   struct Ready {
     std::size_t index;
-    std::future<Built> built;  ///< throws what build() threw
+    std::future<generator::Program> built;  ///< throws what build() threw
   };
 
   /// Starts as many threads as the device compiles on to good effect, as far as they have work. Device and cache must
@@ -46,7 +46,7 @@ class BuildAhead {
   [[nodiscard]] std::size_t idle() const;
 
   /// Waits for the config at `index`; once for each, and not for those that next() gave. \throws what build() threw
-  [[nodiscard]] Built take(std::size_t index) { return future_of(index).get(); }
+  [[nodiscard]] generator::Program take(std::size_t index) { return future_of(index).get(); }
 
   /// Waits for the next that is ready, whichever it is; nothing from the deadline on. Not to be called more often
   /// than there are configs, nor after take().
@@ -61,10 +61,10 @@ class BuildAhead {
  private:
   struct Job {
     generator::Config config;
-    std::promise<Built> built;
+    std::promise<generator::Program> built;
   };
 
-  std::future<Built> future_of(std::size_t index);
+  std::future<generator::Program> future_of(std::size_t index);
   void start_thread();
   void run(const std::stop_token& stop);  ///< of a thread
 

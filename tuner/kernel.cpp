@@ -22,12 +22,13 @@ generator::Limits limits_of(const runtime::Model& model) {
           .shared_bytes_per_block = model.shared_bytes_per_block};
 }
 
-Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program)
+Kernel::Kernel(runtime::Device& device, const generator::Program& program)
     : device_(&device),
-      config_(std::move(program.config)),
+      config_(program.config),
+      compile_key_(program.compile_key()),
       partial_bytes_(program.partial_bytes),
       takes_rows_(program.takes_rows) {
-  for (const Image& image : images) modules_.push_back(device.load(image));
+  for (const generator::Source& source : program.sources) modules_.push_back(device.load(source.binary));
   for (const generator::Step& step : program.steps) {
     const runtime::Module& module = *modules_[step.source];
     const runtime::Function function = module.function(step.entry);
@@ -51,15 +52,11 @@ runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& pr
   return launch;
 }
 
-void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream,
-                    std::int64_t most_clusters) const {
-  device_->launch(launches(problem, most_clusters).all(), &arguments, sizeof arguments, stream);
-}
-
-Launches Kernel::launches(const generator::Problem& problem, std::int64_t most_clusters) const {
-  Launches launches;
-  for (const Step& step : steps_) launches.add({step.function, launch_of(step, problem, most_clusters)});
-  return launches;
+std::span<const runtime::KernelLaunch> Kernel::launches(const generator::Problem& problem, Launches& room,
+                                                        std::int64_t most_clusters) const {
+  std::size_t count = 0;
+  for (const Step& step : steps_) room.at(count++) = {step.function, launch_of(step, problem, most_clusters)};
+  return {room.data(), count};
 }
 
 bool Kernel::fits(const generator::Problem& problem) const {
@@ -77,12 +74,6 @@ runtime::Resources Kernel::resources() const {
     most.shared_bytes = std::max(most.shared_bytes, own.shared_bytes);
   }
   return most;
-}
-
-std::string Built::compile_key() const {
-  std::string all;
-  for (const std::string& key : keys) all += (all.empty() ? "" : " ") + key;
-  return all;
 }
 
 namespace {
@@ -105,37 +96,38 @@ std::mutex& shared_sources() {
 }
 
 /// \param own  sources that belong to one config: the others are the same for all, and whoever comes first compiles them
-Built build(runtime::Device& device, cache::Cache& cache, generator::Program program, std::size_t own) {
-  Built built{.program = std::move(program), .compiler = device.compiler()};
-  for (std::size_t i = 0; i < built.program.sources.size(); ++i) {
-    const generator::Source& source = built.program.sources[i];
-    const std::string& key = built.keys.emplace_back(generator::compile_key(source, built.compiler));
-    const bool shared = i >= own;
+generator::Program build(runtime::Device& device, cache::Cache& cache, generator::Program program,
+                         std::size_t own) {
+  const std::string compiler = device.compiler();
+  for (generator::Source& source : program.sources) {
+    source.compiler = compiler;
+    source.compile_key = generator::compile_key(source, compiler);
+    const bool shared = &source >= program.sources.data() + own;
     const auto lock = shared ? std::unique_lock(shared_sources()) : std::unique_lock<std::mutex>();
-    auto image = cache.binary(key);
-    if (!image) {
-      image = device
-                  .compile({.name = source.name,
-                            .text = source.text,
-                            .headers = source.headers,
-                            .architecture_specific = source.architecture_specific})
-                  .image;
-      ++built.compiled;
-      if (shared) cache.keep_binary(key, *image, {.compiler = built.compiler, .name = source.name});
+    if (auto known = cache.binary(source.compile_key)) {
+      source.binary = *std::move(known);
+      continue;
     }
-    built.images.push_back(std::move(*image));
+    source.binary = device
+                        .compile({.name = source.name,
+                                  .text = source.text,
+                                  .headers = source.headers,
+                                  .architecture_specific = source.architecture_specific})
+                        .image;
+    ++program.compiled;
+    if (shared) keep(cache, std::span(&source, 1));
   }
-  return built;
+  return program;
 }
 
 }  // namespace
 
-Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
-            const generator::Config& config) {
+generator::Program build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+                         const generator::Config& config) {
   return build(device, cache, generator::generate(problem, config), 1);
 }
 
-Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program) {
+generator::Program build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program) {
   return build(device, cache, std::move(program), 0);
 }
 
@@ -148,11 +140,11 @@ Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator:
   for (const generator::Config& config : ranked) {
     if (passed_over == most_to_pass_over) break;
     try {
-      const Built built = build(device, cache, problem, config);
-      compiled += built.compiled;
-      Kernel kernel = built.load(device);
+      const generator::Program program = build(device, cache, problem, config);
+      compiled += program.compiled;
+      Kernel kernel(device, program);
       if (!kernel.fits(problem)) continue;
-      if (built.compiled > 0) keep(cache, built);
+      if (program.compiled > 0) keep(cache, program.sources);
       if (kernel.resources().local_bytes == 0) return {std::move(kernel), compiled};
       if (!first) first.emplace(std::move(kernel));
     } catch (const CompileError&) {
@@ -166,24 +158,23 @@ Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator:
   throw Unsupported(fmt::format("no config for {} fits {}", generator::title(problem), device.model().name));
 }
 
-void keep(cache::Cache& cache, const Built& built) {
-  for (std::size_t i = 0; i < built.images.size(); ++i)
-    cache.keep_binary(built.keys[i], built.images[i],
-                      {.compiler = built.compiler, .name = built.program.sources[i].name});
+void keep(cache::Cache& cache, std::span<const generator::Source> sources) {
+  for (const generator::Source& source : sources)
+    cache.keep_binary(source.compile_key, source.binary, {.compiler = source.compiler, .name = source.name});
 }
 
-std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
-                                const generator::Config& config, std::string_view compile_key) {
-  Built built{.program = generator::generate(problem, config)};
+std::optional<generator::Program> find_built(cache::Cache& cache, const generator::Problem& problem,
+                                             const generator::Config& config, std::string_view compile_key) {
+  generator::Program program = generator::generate(problem, config);
   std::istringstream keys{std::string(compile_key)};
-  for (std::string key; keys >> key;) {
-    auto image = cache.binary(key);
-    if (!image) return std::nullopt;
-    built.images.push_back(std::move(*image));
-    built.keys.push_back(std::move(key));
+  for (generator::Source& source : program.sources) {
+    if (!(keys >> source.compile_key)) return std::nullopt;
+    auto binary = cache.binary(source.compile_key);
+    if (!binary) return std::nullopt;
+    source.binary = *std::move(binary);
   }
-  if (built.images.size() != built.program.sources.size()) return std::nullopt;
-  return built;
+  if (std::string more; keys >> more) return std::nullopt;  // it names other sources
+  return program;
 }
 
 }  // namespace ce::tuner

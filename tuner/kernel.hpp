@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// A compiled and loaded Source with its launch geometry.
+/// A Program compiled and loaded, with its launch geometry.
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,38 +24,37 @@ namespace ce::tuner {
 /// What the generator's constraints ask of a device.
 [[nodiscard]] generator::Limits limits_of(const runtime::Model& model);
 
-using Image = std::vector<std::byte>;
-
-/// The launches of every step for one problem.
-class Launches {
- public:
-  void add(const runtime::KernelLaunch& launch) { all_.at(count_++) = launch; }
-  [[nodiscard]] std::span<const runtime::KernelLaunch> all() const noexcept { return {all_.data(), count_}; }
-
- private:
-  std::array<runtime::KernelLaunch, generator::most_steps> all_;
-  std::size_t count_ = 0;
-};
-
 class Kernel {
  public:
-  /// \param images  one for each source of the program
-  /// \throws DeviceError where an image cannot be loaded or lacks an entry point
-  Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program);
+  /// Room for the launches of every step.
+  using Launches = std::array<runtime::KernelLaunch, generator::most_steps>;
+
+  /// \param program  that was built: see build()
+  /// \throws DeviceError where a binary cannot be loaded or lacks an entry point
+  Kernel(runtime::Device& device, const generator::Program& program);
 
   /// Launches every step.
   /// \param problem  may differ from the one it was generated for in its rows
+  /// \param arguments  the one parameter of all steps
   /// \param most_clusters  of blocks that take one row after the other; 0 for as many as the device holds
-  void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream,
-              std::int64_t most_clusters = 0) const;
+  template <class Parameter>
+  void launch(const generator::Problem& problem, const Parameter& arguments, Stream stream,
+              std::int64_t most_clusters = 0) const {
+    Launches room;
+    device_->launch(launches(problem, room, most_clusters), &arguments, sizeof arguments, stream);
+  }
   /// The same for callers that launch it more than once, with Device::launch(): valid as long as the Kernel.
-  [[nodiscard]] Launches launches(const generator::Problem& problem, std::int64_t most_clusters = 0) const;
+  /// \returns the launches, at the beginning of the room
+  std::span<const runtime::KernelLaunch> launches(const generator::Problem& problem, Launches& room,
+                                                  std::int64_t most_clusters = 0) const;
 
   /// Whether the device can run every step at all.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;
   /// The largest figures over all steps.
   [[nodiscard]] runtime::Resources resources() const;
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
+  /// Of the program that it was loaded from.
+  [[nodiscard]] const std::string& compile_key() const noexcept { return compile_key_; }
   /// Whether it needs a Workspace, whatever the problem.
   [[nodiscard]] bool takes_rows() const noexcept { return takes_rows_; }
   /// Bytes that Arguments::partials must point to; 0 for none.
@@ -76,32 +76,21 @@ class Kernel {
   runtime::Device* device_;
   std::vector<std::unique_ptr<runtime::Module>> modules_;
   generator::Config config_;
+  std::string compile_key_;
   std::int64_t partial_bytes_;
   bool takes_rows_;
   std::vector<Step> steps_;
 };
 
-/// The binaries of a program and where they came from.
-struct Built {
-  generator::Program program;
-  std::vector<Image> images;      ///< one for each source
-  std::vector<std::string> keys;  ///< the compile key of each
-  std::string compiler;           ///< empty where no compiler was asked
-  int compiled = 0;               ///< compiler runs; what the database had is not compiled
-
-  [[nodiscard]] Kernel load(runtime::Device& device) const { return {device, images, program}; }
-  /// What a measurement names its binaries by: all keys, separated by spaces.
-  [[nodiscard]] std::string compile_key() const;
-};
-
-/// The binaries of a config, from the database or, failing that, from the compiler. The database keeps at
-/// once what all configs share; what belongs to one config only is kept by keep(), so that losers leave no
-/// binary behind. Safe to call from several threads. \throws CompileError, Unsupported
-[[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
-                          const generator::Config& config);
+/// The program of a config with its binaries, from the database or, failing that, from the compiler. The database keeps
+/// at once what all configs share; what belongs to one config only is kept by keep(), so that losers leave no binary
+/// behind. Safe to call from several threads. \throws CompileError, Unsupported
+[[nodiscard]] generator::Program build(runtime::Device& device, cache::Cache& cache,
+                                       const generator::Problem& problem, const generator::Config& config);
 
 /// The same of a program that is not of one config: the database keeps all of it at once.
-[[nodiscard]] Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program);
+[[nodiscard]] generator::Program build_shared(runtime::Device& device, cache::Cache& cache,
+                                              generator::Program program);
 
 /// What runs for a problem that has no winner.
 struct Fallback {
@@ -116,12 +105,14 @@ struct Fallback {
 [[nodiscard]] Fallback fallback(runtime::Device& device, cache::Cache& cache,
                                 const generator::Problem& problem, std::span<const generator::Config> ranked);
 
-/// Makes the database keep all binaries.
-void keep(cache::Cache& cache, const Built& built);
+/// Makes the database keep the binaries of a program's sources.
+void keep(cache::Cache& cache, std::span<const generator::Source> sources);
 
-/// The same by the key that a measurement names, from the database alone: asking for today's key would open
-/// the compiler only to learn its version. Nothing where the database lacks one.
-[[nodiscard]] std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
-                                              const generator::Config& config, std::string_view compile_key);
+/// As build(), by the key that a measurement names, from the database alone: asking for today's key would open
+/// the compiler only to learn its version. Nothing where the database lacks a binary.
+[[nodiscard]] std::optional<generator::Program> find_built(cache::Cache& cache,
+                                                           const generator::Problem& problem,
+                                                           const generator::Config& config,
+                                                           std::string_view compile_key);
 
 }  // namespace ce::tuner

@@ -260,14 +260,14 @@ void Search::end_builds() {
 }
 
 /// Makes it a contender, or quarantines it. What is known already is not timed.
-void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
+void Search::look_at(std::size_t entrant, const std::function<generator::Program()>& build) {
   cache::Measurement look = measurement(entrant);
-  std::optional<Built> built = try_to_build(entrant, look, build);
-  if (!built) return;
+  std::optional<generator::Program> program = try_to_build(entrant, look, build);
+  if (!program) return;
   device_.synchronize(device_.trial_stream());  // throws what others broke before
   const FirstLaunch launch(hooks_, look.config);
   try {
-    Kernel kernel = built->load(device_);
+    Kernel kernel(device_, *program);
     look.registers = kernel.resources().registers;
     look.local_bytes = kernel.resources().local_bytes;
     if (!kernel.fits(bench_->problem())) return quarantine(entrant, look, "does not fit the device");
@@ -275,7 +275,7 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
       return quarantine(entrant, look, fmt::format("{} bytes of local memory a thread", look.local_bytes));
     if (const auto wrong = verifier_->mismatch(kernel))
       return quarantine(entrant, look, "wrong answer: " + *wrong);
-    Contender contender{*std::move(built), std::move(kernel), look};
+    Contender contender{std::move(kernel), std::move(program->sources), look};
     contender.measurement.stage = cache::stage_of_finals;
     if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
     contenders_.emplace(entrant, std::move(contender));
@@ -293,18 +293,18 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
 }
 
 /// Nothing where it does not compile, or the compiler did not get to it.
-std::optional<Built> Search::try_to_build(std::size_t entrant, cache::Measurement& look,
-                                          const std::function<Built()>& build) {
+std::optional<generator::Program> Search::try_to_build(std::size_t entrant, cache::Measurement& look,
+                                                       const std::function<generator::Program()>& build) {
   try {
-    Built built = build();
-    compiled_ += built.compiled;
-    look.compile_key = built.compile_key();
-    if (built.compiled > 0) {
+    generator::Program program = build();
+    compiled_ += program.compiled;
+    look.compile_key = program.compile_key();
+    if (program.compiled > 0) {
       compiler_works_ = true;
       for (cache::Measurement& refused : refused_) cache_.add(refused);
       refused_.clear();
     }
-    return built;
+    return program;
   } catch (const CompileError& error) {
     ++compiled_;
     refuse(entrant, look, error);
@@ -453,7 +453,7 @@ void Search::end_turns() {
   std::vector<std::string> right;  // each was verified before it was timed
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
-    keep(cache_, contender.built);
+    keep(cache_, contender.sources);
     contender.measurement.environment = shared;
     if (contender.round < rounds_) contender.measurement.stage = cache::stage_of_screenings;
     measured.push_back(contender.measurement);

@@ -50,10 +50,10 @@ class Search {
 
   /// What a config that was built in this search needs to be timed again.
   struct Contender {
-    Built built;
     Kernel kernel;
-    cache::Measurement measurement;  ///< of its turns
-    int round = 0;                   ///< the last one that it had turns in
+    std::vector<generator::Source> sources;  ///< whose binaries the database keeps if it has turns
+    cache::Measurement measurement;          ///< of its turns
+    int round = 0;                           ///< the last one that it had turns in
   };
 
   [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
@@ -66,10 +66,10 @@ class Search {
   bool build_ahead(std::size_t entrant);
   void build_likely(int number);
   void end_builds();
-  void look_at(std::size_t entrant, const std::function<Built()>& build);
+  void look_at(std::size_t entrant, const std::function<generator::Program()>& build);
   void take_samples(const Kernel& kernel, cache::Measurement& look);
-  [[nodiscard]] std::optional<Built> try_to_build(std::size_t entrant, cache::Measurement& look,
-                                                  const std::function<Built()>& build);
+  [[nodiscard]] std::optional<generator::Program> try_to_build(
+      std::size_t entrant, cache::Measurement& look, const std::function<generator::Program()>& build);
   void refuse(std::size_t entrant, cache::Measurement measurement, const CompileError& error);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void pass_over(std::size_t entrant);

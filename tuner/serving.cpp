@@ -13,16 +13,16 @@ std::string machine_of(const runtime::Device& device) {
   return device.model().key();
 }
 
-bool is_verified(const runtime::Device& device, const cache::Cache& cache, const Built& built) {
-  return cache.is_verified(built.compile_key(), machine_of(device));
+bool is_verified(const runtime::Device& device, const cache::Cache& cache, const Kernel& kernel) {
+  return cache.is_verified(kernel.compile_key(), machine_of(device));
 }
 
 std::optional<std::string> verify_once(runtime::Device& device, cache::Cache& cache,
-                                       const generator::Problem& problem, const Built& built,
-                                       const Kernel& kernel, std::uint64_t seed) {
-  if (is_verified(device, cache, built)) return std::nullopt;
+                                       const generator::Problem& problem, const Kernel& kernel,
+                                       std::uint64_t seed) {
+  if (is_verified(device, cache, kernel)) return std::nullopt;
   if (auto wrong = Verifier(device, problem, seed).mismatch(kernel)) return wrong;
-  cache.keep_verified(std::array{built.compile_key()}, machine_of(device));
+  cache.keep_verified(std::array{kernel.compile_key()}, machine_of(device));
   return std::nullopt;
 }
 

@@ -17,14 +17,14 @@ namespace ce::tuner {
 [[nodiscard]] std::string machine_of(const runtime::Device& device);
 
 /// Whether this machine has run the kernel before and found it right, in a search or by verify_once().
-[[nodiscard]] bool is_verified(const runtime::Device& device, const cache::Cache& cache, const Built& built);
+[[nodiscard]] bool is_verified(const runtime::Device& device, const cache::Cache& cache,
+                               const Kernel& kernel);
 
 /// Runs the kernel against the reference, unless is_verified(); the database notes that it is right.
-/// \param built  what the kernel was loaded from
 /// \returns what is wrong, in words; nothing where it is right
 /// \throws OutOfMemory where memory is too short for the inputs, DeviceError where the kernel faults
 [[nodiscard]] std::optional<std::string> verify_once(runtime::Device& device, cache::Cache& cache,
-                                                     const generator::Problem& problem, const Built& built,
-                                                     const Kernel& kernel, std::uint64_t seed);
+                                                     const generator::Problem& problem, const Kernel& kernel,
+                                                     std::uint64_t seed);
 
 }  // namespace ce::tuner

@@ -234,7 +234,7 @@ double Tuner::time_ceiling(generator::Operation kind) {
                 fmt::format("the ceiling of {} has no winner", generator::name(kind)));
   // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
-  const Kernel kernel = build(device_, cache_, problem, decision->winner.config).load(device_);
+  const Kernel kernel(device_, build(device_, cache_, problem, decision->winner.config));
   cache::Measurement again;
   bench.time(kernel, settings_.search.final_samples, again);
   double best_us = again.median_us;

@@ -24,11 +24,11 @@ BareLaunch::BareLaunch(cache::Cache& cache, const Request& request)
   const generator::Problem& problem = request.problem;
   const tuner::Tuner tuner(*recorder_, cache, {});
   const auto known = tuner.known_winner(problem);
-  const auto built =
+  const auto program =
       known ? tuner::find_built(cache, problem, known->winner.config, known->winner.measurement.compile_key)
             : std::nullopt;
-  if (!built) throw NotFound("no winner with binaries for " + generator::title(problem));
-  kernel_ = std::make_unique<tuner::Kernel>(built->load(*recorder_));
+  if (!program) throw NotFound("no winner with binaries for " + generator::title(problem));
+  kernel_ = std::make_unique<tuner::Kernel>(*recorder_, *program);
 
   // Zeroed memory of each kind in a piece of its own, as large as any call here needs.
   constexpr std::size_t piece = std::size_t{1} << 20;

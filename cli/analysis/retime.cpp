@@ -86,10 +86,10 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
   std::vector<Kernel> kernels;
   for (std::size_t i = 0; i < configs.size(); ++i) {
     try {
-      const Built built = ahead.take(i);
-      Kernel kernel = built.load(device_);
+      const generator::Program program = ahead.take(i);
+      Kernel kernel(device_, program);
       if (!kernel.fits(small) || verifier.mismatch(kernel)) continue;
-      keep(cache_, built);
+      keep(cache_, program.sources);
       kernels.push_back(std::move(kernel));
     } catch (const CompileError&) {
       continue;  // no contender
@@ -106,9 +106,9 @@ Retiming Retimer::time(const Problem& problem, const generator::Config& config, 
   // Half for the winner's tensors, half for the ceiling's; 0 stays what suits the device.
   const std::int64_t scratch = (settings_.scratch_bytes + 1) / 2;
   Bench bench(device_, cache_, problem, scratch, settings_.seed);
-  const Built built = build(device_, cache_, problem, config);
-  keep(cache_, built);
-  const Kernel kernel = built.load(device_);
+  const generator::Program program = build(device_, cache_, problem, config);
+  keep(cache_, program.sources);
+  const Kernel kernel(device_, program);
 
   const Problem ceiling = ceiling_of(bench.problem());
   Bench ceiling_bench(device_, cache_, ceiling, scratch, settings_.seed);
@@ -162,15 +162,15 @@ Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
   Beside beside{.reference = bench.reference()};
   std::vector<cache::Measurement>& measurements = beside.measurements;
   for (std::size_t i = 0; i < configs.size(); ++i) {
-    const Built built = ahead.take(i);
-    keep(cache_, built);
-    const Kernel& kernel = kernels.emplace_back(built.load(device_));
+    const generator::Program program = ahead.take(i);
+    keep(cache_, program.sources);
+    const Kernel& kernel = kernels.emplace_back(device_, program);
     in_turns.push_back(&kernel);
     measurements.push_back(
         {.key = key,
          .config = generator::to_text(configs[i]),
          .template_digest = generator::template_digest(problem.operation, configs[i].variant),
-         .compile_key = built.compile_key(),
+         .compile_key = kernel.compile_key(),
          .registers = kernel.resources().registers,
          .local_bytes = kernel.resources().local_bytes});
   }
@@ -202,9 +202,10 @@ Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
 double Retimer::launch_floor_us(int samples) {
   const Problem smallest{.operation = Operation::read, .rows = 1, .columns = 128};
   Bench bench(device_, cache_, smallest, settings_.scratch_bytes, settings_.seed);
-  const Built built = build(device_, cache_, smallest, safe_default(smallest, device_.model()));
-  keep(cache_, built);
-  const Kernel kernel = built.load(device_);
+  const generator::Program program =
+      build(device_, cache_, smallest, safe_default(smallest, device_.model()));
+  keep(cache_, program.sources);
+  const Kernel kernel(device_, program);
   cache::Measurement measurement;
   bench.time(kernel, samples, measurement);
   return measurement.median_us;

@@ -115,9 +115,10 @@ TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const
   return call_once(
       device, problem, options.amounts,
       [&](const generator::Problem& asked) -> const tuner::Kernel& {
-        const auto& [kernel, choice] = chooser.choose(asked, nullptr);
-        chosen = {kernel.config(), fmt::format("{}: {}", name(choice.origin), choice.reason)};
-        return kernel;
+        const PlanTable::Entry& entry = chooser.choose(asked, nullptr);
+        chosen = {entry.kernel.config(),
+                  fmt::format("{}: {}", name(entry.choice.origin), entry.choice.reason)};
+        return entry.kernel;
       },
       inputs);
 }

@@ -156,11 +156,10 @@ void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request&
 tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache, const Problem& problem,
                         const generator::Config& config, Verify verify) {
   require_serves(config, problem, device.model());
-  const tuner::Built built = tuner::build(device, cache, problem, config);
-  tuner::Kernel kernel = built.load(device);
+  tuner::Kernel kernel(device, tuner::build(device, cache, problem, config));
   if (!kernel.fits(problem)) throw not_serving(config, problem, device.model(), "it does not fit the device");
   if (verify == Verify::once)
-    if (const auto wrong = tuner::verify_once(device, cache, problem, built, kernel, tuner::Settings{}.seed))
+    if (const auto wrong = tuner::verify_once(device, cache, problem, kernel, tuner::Settings{}.seed))
       throw Error(ErrorKind::verification,
                   fmt::format("the answer of {} for {} is wrong on this machine: {}",
                               generator::to_text(config), generator::title(problem), *wrong));

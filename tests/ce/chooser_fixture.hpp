@@ -133,7 +133,7 @@ class ChooserTest : public TunerTest {
 
   /// What a chooser says of the problem, whose kernel must be right.
   Choice choose(Chooser& chooser, const generator::Problem& problem = small_problem()) {
-    const Chosen& chosen = chooser.choose(problem, nullptr);
+    const PlanTable::Entry& chosen = chooser.choose(problem, nullptr);
     EXPECT_EQ(tuner::Verifier(device, problem, 1).mismatch(chosen.kernel), std::nullopt);
     return chosen.choice;
   }

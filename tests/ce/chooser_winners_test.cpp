@@ -185,7 +185,7 @@ TEST_F(ChooserTest, AWinnerFromElsewhereIsVerifiedOnceBeforeItServes) {
   cache::Cache scratch = cache::Cache::in_memory();
   for (const auto& [of, measurement] : {std::pair{other, wrong}, std::pair{problem, right}}) {
     const auto built = tuner::build(device, scratch, of, generator::parse_config(measurement.config));
-    database.keep_binary(measurement.compile_key, built.images.at(0), {.compiler = "", .name = ""});
+    database.keep_binary(measurement.compile_key, built.sources.at(0).binary, {.compiler = "", .name = ""});
   }
   for (const Policy policy : {Policy::frozen, Policy::lookup, Policy::tune}) {
     // What cannot be verified now does not serve either.

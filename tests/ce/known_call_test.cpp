@@ -22,6 +22,12 @@ namespace {
 /// Without what pads the end.
 constexpr std::size_t argument_bytes = offsetof(Arguments, amounts) + sizeof(Arguments::amounts);
 
+/// A kernel that is never launched: it has no steps. It takes scratch memory.
+const PlanTable::Entry& put_kernel(PlanTable& table, runtime::Device& device) {
+  const generator::Program program{.config = {}, .sources = {}, .steps = {}, .takes_rows = true};
+  return table.put({}, tuner::Kernel(device, program), {});
+}
+
 /// Calls drawn from few sizes, strides and places, so that many are alike. The host device takes any address;
 /// nothing reads from them.
 class DrawnCalls : public testing::Test {
@@ -92,12 +98,21 @@ class DrawnCalls : public testing::Test {
       }
   }
 
+  /// Whether the kernel's arguments are those of the request, but for what a stream brings.
+  static bool are_bound(const BoundKernel& kernel, const Request& request) {
+    Arguments arguments = kernel.arguments();
+    arguments.workspace = nullptr;
+    arguments.partials = nullptr;
+    arguments.status = nullptr;
+    return std::memcmp(&arguments, &request.arguments, argument_bytes) == 0;
+  }
+
   /// What a known call becomes must be bound as it would be by itself.
   template <class Operation>
   void expect_that_like_calls_are_bound_alike(Call<Operation> known) {
     int like = 0, refused = 0;
     const auto known_call = [&] {
-      return KnownCall<Operation>(known.operation, known.tensors, bound(known).value().arguments, {});
+      return KnownCall<Operation>(known.operation, known.tensors, {chosen_, bound(known).value()});
     };
     KnownCall<Operation> call = known_call();
     for (int turn = 0; turn < 30000; ++turn) {
@@ -106,14 +121,15 @@ class DrawnCalls : public testing::Test {
       const std::optional<Request> own = bound(known), others = bound(other);
       ASSERT_TRUE(own);
       refused += others ? 0 : 1;
-      call.ready_on = stream_;
+      call.kernel.make_ready(stream_, workspaces_, statuses_);
+      ASSERT_TRUE(call.kernel.is_ready_on(stream_)) << "turn " << turn;
       const bool taken = call.take(other.operation, other.tensors, *device_);
-      const bool elsewhere = !taken || std::memcmp(&own->arguments, &call.arguments, argument_bytes) != 0;
-      ASSERT_EQ(call.ready_on == stream_, !(taken && elsewhere)) << "turn " << turn;
+      const bool elsewhere = !are_bound(call.kernel, *own);
+      ASSERT_EQ(call.kernel.is_ready_on(stream_), !elsewhere) << "turn " << turn;
       const std::optional<Request>& now = taken ? others : own;
       ASSERT_TRUE(now) << "turn " << turn;
       ASSERT_EQ(now->problem, own->problem) << "turn " << turn;
-      ASSERT_EQ(std::memcmp(&call.arguments, &now->arguments, argument_bytes), 0) << "turn " << turn;
+      ASSERT_TRUE(are_bound(call.kernel, *now)) << "turn " << turn;
       if (taken) {
         ++like;
         known = other;
@@ -137,6 +153,10 @@ class DrawnCalls : public testing::Test {
   const Stream stream_ = reinterpret_cast<Stream>(std::uintptr_t{16});
   std::mt19937_64 random_{test_seed()};
   std::unique_ptr<runtime::Device> device_ = runtime::open_host_device();
+  Workspaces workspaces_{*device_, 0};
+  Statuses statuses_{*device_};
+  PlanTable table_;
+  const PlanTable::Entry& chosen_ = put_kernel(table_, *device_);
 };
 
 TEST_F(DrawnCalls, OfCrossEntropyWithEveryTensor) {
@@ -170,6 +190,8 @@ TEST_F(DrawnCalls, OfAGradientOfSoftmax) {
 
 TEST(KnownCalls, BelongToAContextAndTheOldestGoesFirst) {
   const auto device = runtime::open_host_device();
+  PlanTable table;
+  const BoundKernel kernel(put_kernel(table, *device), {});
   KnownCalls<Softmax> calls;
   const auto tensors = [](std::int64_t rows) {
     const Tensor input{.data = reinterpret_cast<void*>(0x10000), .rows = rows, .columns = 4};
@@ -178,7 +200,7 @@ TEST(KnownCalls, BelongToAContextAndTheOldestGoesFirst) {
   const auto known = [&](std::uint64_t context, std::int64_t rows) {
     return calls.find(context, {}, tensors(rows), *device) != nullptr;
   };
-  for (std::int64_t rows = 1; rows <= 9; ++rows) calls.add(7, tensors(rows), {{}, tensors(rows), {}, {}});
+  for (std::int64_t rows = 1; rows <= 9; ++rows) calls.add(7, tensors(rows), {{}, tensors(rows), kernel});
   EXPECT_FALSE(known(7, 1));
   for (std::int64_t rows = 2; rows <= 9; ++rows) {
     EXPECT_TRUE(known(7, rows));

@@ -22,10 +22,9 @@ using generator::Problem;
 class PlanTableTest : public testing::Test {
  protected:
   /// A kernel that is never launched: it has no steps.
-  std::unique_ptr<Chosen> chosen(const std::string& config, bool provisional = false) {
-    return std::make_unique<Chosen>(
-        Chosen{.kernel = tuner::Kernel(*device, {}, {}),
-               .choice = {.config = config, .reason = "", .key = "", .provisional = provisional}});
+  const PlanTable::Entry& put(const Problem& problem, const std::string& config, bool provisional = false) {
+    return table.put(problem, tuner::Kernel(*device, {}),
+                     {.config = config, .reason = "", .key = "", .provisional = provisional});
   }
   static Problem wide(std::int64_t columns) {
     return {.operation = generator::Operation::softmax, .rows = 64, .columns = columns};
@@ -37,7 +36,7 @@ class PlanTableTest : public testing::Test {
 
 TEST_F(PlanTableTest, FindsWhatWasPut) {
   EXPECT_EQ(table.find(wide(1)), nullptr);
-  const Chosen& added = table.put(wide(1), chosen("one"));
+  const PlanTable::Entry& added = put(wide(1), "one");
   EXPECT_EQ(added.choice.config, "one");
   EXPECT_EQ(table.find(wide(1)), &added);
   EXPECT_EQ(table.find(wide(2)), nullptr);
@@ -48,7 +47,7 @@ TEST_F(PlanTableTest, RowsOfABucketHaveOnePlan) {
   some.rows = 33;
   most.rows = 64;
   more.rows = 65;
-  const Chosen& added = table.put(some, chosen("one"));
+  const PlanTable::Entry& added = put(some, "one");
   EXPECT_EQ(table.find(most), &added);
   EXPECT_EQ(table.find(more), nullptr);
 }
@@ -77,7 +76,7 @@ TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
     problems.emplace_back(base).has.*output.field = true;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     ASSERT_EQ(table.find(problems[i]), nullptr) << i;
-    table.put(problems[i], chosen(fmt::format("{}", i)));
+    put(problems[i], fmt::format("{}", i));
   }
   for (std::size_t i = 0; i < problems.size(); ++i)
     EXPECT_EQ(table.find(problems[i])->choice.config, fmt::format("{}", i));
@@ -124,28 +123,28 @@ std::vector<Setting> settings() {
 /// A member that lacked a bit would look like its neighbour's.
 TEST_F(PlanTableTest, NoTwoValuesOfTwoMembersAreTakenForEachOther) {
   const std::vector<Setting> all = settings();
-  std::vector<std::pair<Problem, const Chosen*>> put;
+  std::vector<std::pair<Problem, const PlanTable::Entry*>> all_put;
   for (const Setting& one : all)
     for (const Setting& other : all) {
       if (other.member <= one.member) continue;
       Problem problem{.rows = 64, .columns = 100};
       one.apply(problem);
       other.apply(problem);
-      const bool known =
-          std::any_of(put.begin(), put.end(), [&](const auto& each) { return each.first == problem; });
+      const bool known = std::any_of(all_put.begin(), all_put.end(),
+                                     [&](const auto& each) { return each.first == problem; });
       if (known) continue;
       ASSERT_EQ(table.find(problem), nullptr) << generator::code_text(problem);
-      put.emplace_back(problem, &table.put(problem, chosen("")));
+      all_put.emplace_back(problem, &put(problem, ""));
     }
-  for (const auto& [problem, added] : put)
+  for (const auto& [problem, added] : all_put)
     EXPECT_EQ(table.find(problem), added) << generator::code_text(problem);
 }
 
 TEST_F(PlanTableTest, MoreProblemsThanSlots) {
   constexpr int count = 5000;
-  for (int i = 1; i <= count; ++i) table.put(wide(i), chosen(fmt::format("{}", i)));
+  for (int i = 1; i <= count; ++i) put(wide(i), fmt::format("{}", i));
   for (int i = 1; i <= count; ++i) {
-    const Chosen* found = table.find(wide(i));
+    const PlanTable::Entry* found = table.find(wide(i));
     ASSERT_NE(found, nullptr) << i;
     EXPECT_EQ(found->choice.config, fmt::format("{}", i));
   }
@@ -153,8 +152,8 @@ TEST_F(PlanTableTest, MoreProblemsThanSlots) {
 }
 
 TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
-  const Chosen& before = table.put(wide(1), chosen("before", true));
-  const Chosen& after = table.put(wide(1), chosen("after"));
+  const PlanTable::Entry& before = put(wide(1), "before", true);
+  const PlanTable::Entry& after = put(wide(1), "after");
   EXPECT_EQ(table.find(wide(1)), &after);
   EXPECT_FALSE(after.choice.provisional);
   // Somebody may still be about to launch it.
@@ -163,15 +162,18 @@ TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
 }
 
 TEST_F(PlanTableTest, ForgetsOtherConfigsOfAKey) {
-  const Chosen& before = table.put(wide(1), chosen("before"));
-  table.put(wide(2), chosen("other"));  // all have the key ""
+  const PlanTable::Entry& before = put(wide(1), "before");
+  put(wide(2), "other");  // all have the key ""
   table.forget("another key", "after");
   EXPECT_EQ(table.find(wide(1)), &before);
   table.forget("", "before");
   EXPECT_EQ(table.find(wide(1)), &before);
   EXPECT_EQ(table.find(wide(2)), nullptr);
-  const Chosen& again = table.put(wide(2), chosen("before"));
+  const PlanTable::Entry& again = put(wide(2), "before");
   EXPECT_EQ(table.find(wide(2)), &again);
+  put(wide(1), "after");
+  table.forget("", "before");
+  EXPECT_EQ(table.find(wide(1)), nullptr) << "nor what was there before";
 }
 
 TEST_F(PlanTableTest, ReadersNeedNoLock) {
@@ -184,15 +186,15 @@ TEST_F(PlanTableTest, ReadersNeedNoLock) {
       for (int done = 0; done < count; done = written.load(std::memory_order_acquire))
         for (int i = 1; i <= count; i += 7) {
           const bool must_be_there = i <= written.load(std::memory_order_acquire);
-          const Chosen* found = table.find(wide(i));
+          const PlanTable::Entry* found = table.find(wide(i));
           if (found == nullptr ? must_be_there : !found->choice.config.starts_with(fmt::format("{} ", i)))
             wrong = true;
         }
     });
   for (int i = 1; i <= count; ++i) {
-    table.put(wide(i), chosen(fmt::format("{} at first", i), true));
+    put(wide(i), fmt::format("{} at first", i), true);
     written.store(i, std::memory_order_release);
-    if (i % 3 == 0) table.put(wide(i / 3), chosen(fmt::format("{} again", i / 3)));
+    if (i % 3 == 0) put(wide(i / 3), fmt::format("{} again", i / 3));
   }
   readers.clear();
   EXPECT_FALSE(wrong);

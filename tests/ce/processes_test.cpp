@@ -73,7 +73,7 @@ int choose_with(const char* file) {
       for (std::size_t i = 0; i < count; ++i)
         threads.emplace_back([&, i] {
           start.arrive_and_wait();
-          const Chosen& chosen = chooser.choose(small_problem(), nullptr);
+          const PlanTable::Entry& chosen = chooser.choose(small_problem(), nullptr);
           if (chosen.choice.origin == Origin::tuned) ++by_tuning;
           if (!chosen.choice.provisional &&
               !tuner::Verifier(*device, small_problem(), i).mismatch(chosen.kernel))

@@ -161,8 +161,8 @@ std::optional<Case> draw_case(Operation operation, DType dtype, std::string_view
   return std::nullopt;
 }
 
-/// All sources, or why there are none.
-using Outcome = std::variant<tuner::Built, std::exception_ptr>;
+/// A program that was built, or why it cannot be.
+using Outcome = std::variant<generator::Program, std::exception_ptr>;
 
 }  // namespace
 
@@ -290,7 +290,7 @@ void expect_right(runtime::Device& device, cache::Cache& cache, const std::vecto
       Outcome outcome = built[at].get_future().get();
       if (const auto* error = std::get_if<std::exception_ptr>(&outcome)) std::rethrow_exception(*error);
       tuner::Verifier verifier(device, trials(problem, seed + at));
-      const auto wrong = verifier.mismatch(std::get<tuner::Built>(outcome).load(device));
+      const auto wrong = verifier.mismatch(tuner::Kernel(device, std::get<generator::Program>(outcome)));
       EXPECT_FALSE(wrong) << *wrong;
     } catch (const Error& error) {
       ADD_FAILURE() << name(error.kind()) << ": " << error.what();

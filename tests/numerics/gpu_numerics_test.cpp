@@ -104,7 +104,7 @@ TEST_F(GpuNumerics, TheSameBitsEveryRun) {
                           .columns = 1000};
     tuner::TrialMemory memory(*device, generator::timing_trial(problem, test_seed()));
     for (const generator::Config& config : some_configs(problem, limits, 4, 3)) {
-      const tuner::Kernel kernel = tuner::build(*device, cache, problem, config).load(*device);
+      const tuner::Kernel kernel(*device, tuner::build(*device, cache, problem, config));
       const auto first = memory.run(kernel);
       for (int run = 0; run < 5; ++run) EXPECT_EQ(memory.run(kernel), first) << to_text(config);
     }
@@ -122,7 +122,7 @@ TEST_F(GpuNumerics, MoreElementsThanAnIntCounts) {
   const std::size_t row_bytes = static_cast<std::size_t>(large.columns) * 2;
   runtime::Buffer expected(*device, row_bytes);
   for (const generator::Config& config : some_configs(large, limits, 3, 5)) {
-    const tuner::Kernel kernel = tuner::build(*device, cache, large, config).load(*device);
+    const tuner::Kernel kernel(*device, tuner::build(*device, cache, large, config));
     memory.launch(kernel);
     Arguments last = memory.trial().arguments;
     const auto offset = static_cast<std::ptrdiff_t>((large.rows - 1) * large.columns * 2);

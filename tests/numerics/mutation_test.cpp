@@ -77,12 +77,11 @@ int replace(generator::Program& program, std::string_view from, std::string_view
 
 /// Of a kernel after an edit of its program: what the verification says, or the fault of the host device.
 std::optional<std::string> verdict(runtime::Device& device, const Problem& problem,
-                                   const generator::Program& program) {
-  std::vector<tuner::Image> images;
-  for (const generator::Source& source : program.sources)
-    images.push_back(
-        device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image);
-  const tuner::Kernel kernel(device, images, program);
+                                   generator::Program program) {
+  for (generator::Source& source : program.sources)
+    source.binary =
+        device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image;
+  const tuner::Kernel kernel(device, program);
   tuner::Verifier verifier(device, problem, 1);
   try {
     return verifier.mismatch(kernel);

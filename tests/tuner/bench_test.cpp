@@ -113,12 +113,16 @@ class BenchTest : public TunerTest {
   }
 
   tuner::Kernel noted_kernel() {
-    tuner::Kernel kernel =
-        tuner::build(noting, cache, small_problem(), tuner::safe_default(small_problem(), noting.model()))
-            .load(noting);
-    noting.noted = kernel.launches(small_problem()).all().front().function.handle;
+    tuner::Kernel kernel(noting, tuner::build(noting, cache, small_problem(),
+                                              tuner::safe_default(small_problem(), noting.model())));
+    noting.noted = first_function(kernel, small_problem());
     noting.inputs.clear();
     return kernel;
+  }
+
+  static const void* first_function(const tuner::Kernel& kernel, const generator::Problem& problem) {
+    tuner::Kernel::Launches room;
+    return kernel.launches(problem, room).front().function.handle;
   }
 
   static std::map<const void*, int> counted(const std::vector<const void*>& inputs) {
@@ -190,9 +194,9 @@ TEST_F(BenchTest, BeforeEachSampleTensorsAreSetBackAndThenL2IsFilled) {
     generator::Problem problem = small_problem();
     problem.in_place = in_place;
     tuner::Bench bench(noting, cache, problem, 0, 1);
-    const tuner::Kernel kernel =
-        tuner::build(noting, cache, problem, tuner::safe_default(problem, noting.model())).load(noting);
-    noting.noted = kernel.launches(problem).all().front().function.handle;
+    const tuner::Kernel kernel(
+        noting, tuner::build(noting, cache, problem, tuner::safe_default(problem, noting.model())));
+    noting.noted = first_function(kernel, problem);
     noting.events.clear();
     EXPECT_THAT(bench.samples(kernel, 2), SizeIs(2));
     std::vector<Event> expected;
@@ -234,8 +238,8 @@ TEST_F(BenchTest, TheDriverCopiesTheInputToTheOutput) {
 TEST_F(BenchTest, TurnsBeginWithOneKernelAfterTheOtherAndGoOnInTheNextPlace) {
   tuner::Bench bench(noting, cache, small_problem(), 0, 1);
   const tuner::Kernel kernel = noted_kernel();
-  const tuner::Kernel other = tuner::build(noting, cache, small_problem(), kernel.config()).load(noting);
-  ASSERT_NE(other.launches(small_problem()).all().front().function.handle, noting.noted);
+  const tuner::Kernel other(noting, tuner::build(noting, cache, small_problem(), kernel.config()));
+  ASSERT_NE(first_function(other, small_problem()), noting.noted);
   const std::vector<const tuner::Kernel*> kernels{&kernel, &other};
   for (std::size_t turn = 0; turn < 12; ++turn) {
     int asked = 0;

@@ -40,12 +40,13 @@ TEST(Build, WhatConfigsShareIsCompiledOnce) {
   const auto build = [&](const char* config) {
     return tuner::build(device, cache, of_two_sources, generator::parse_config(config));
   };
-  const tuner::Built one = build("block/warps=8,vec=4,load=ca,store=wb");
-  EXPECT_EQ(one.images.size(), 2U);
+  const generator::Program one = build("block/warps=8,vec=4,load=ca,store=wb");
+  ASSERT_EQ(one.sources.size(), 2U);
+  for (const generator::Source& source : one.sources) EXPECT_FALSE(source.binary.empty()) << source.name;
   EXPECT_EQ(one.compiled, 2);
   EXPECT_EQ(build("block/warps=4,vec=4,load=ca,store=wb").compiled, 1);
   EXPECT_EQ(build("block/warps=8,vec=4,load=ca,store=wb").compiled, 1) << "its own is kept by keep()";
-  tuner::keep(cache, one);
+  tuner::keep(cache, one.sources);
   EXPECT_EQ(build("block/warps=8,vec=4,load=ca,store=wb").compiled, 0);
   EXPECT_EQ(device.compiled.size(), 4U);
 }
@@ -54,13 +55,17 @@ TEST(FindBuilt, HasABinaryOfEachSource) {
   NamingDevice device;
   cache::Cache cache = cache::Cache::in_memory();
   const generator::Config config = generator::parse_config("block/warps=8,vec=4,load=ca,store=wb");
-  const tuner::Built built = tuner::build(device, cache, of_two_sources, config);
-  tuner::keep(cache, built);
+  const generator::Program built = tuner::build(device, cache, of_two_sources, config);
+  tuner::keep(cache, built.sources);
   const auto found = tuner::find_built(cache, of_two_sources, config, built.compile_key());
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->images, built.images);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(found->sources.at(i).binary, built.sources.at(i).binary);
+    EXPECT_EQ(found->sources.at(i).compile_key, built.sources.at(i).compile_key);
+  }
+  EXPECT_EQ(found->compile_key(), built.compile_key());
   EXPECT_EQ(found->compiled, 0);
-  const std::string &row = built.keys[0], &sums = built.keys[1];
+  const std::string &row = built.sources[0].compile_key, &sums = built.sources[1].compile_key;
   for (const std::string& key : {std::string(), row, sums, row + " " + sums + " " + sums, row + " none"})
     EXPECT_FALSE(tuner::find_built(cache, of_two_sources, config, key)) << key;
 }

@@ -43,7 +43,7 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithItsEnvironment) {
 
   const generator::Config& winner = report.winner;
   tuner::Verifier verifier(device, small_problem(), 99);
-  EXPECT_EQ(verifier.mismatch(tuner::build(device, database, small_problem(), winner).load(device)),
+  EXPECT_EQ(verifier.mismatch(tuner::Kernel(device, tuner::build(device, database, small_problem(), winner))),
             std::nullopt);
 
   const std::vector<Measurement> written = open().measurements(report.key);
@@ -349,7 +349,7 @@ TEST_F(TunerTest, WhatTheFinalsBuiltIsKept) {
   FaultyDevice device;
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
   FaultyDevice other;
-  static_cast<void>(tuner::build(other, database, small_problem(), report.winner).load(other));
+  static_cast<void>(tuner::Kernel(other, tuner::build(other, database, small_problem(), report.winner)));
   EXPECT_EQ(other.compiled(), 0);
 }
 
