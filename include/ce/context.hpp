@@ -94,8 +94,8 @@ struct ContextOptions {
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
   /// can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8, the variant `split` 320 KiB,
-  /// `pipeline`, `relay`, `resident` and `flow` 256 bytes, and its output keeps them for calls of the same thread on
-  /// the same stream. 1 MiB more is set aside for calls that are not captured.
+  /// `pipeline`, `pipeline_decoupled`, `persistent` and `persistent_reduce` 256 bytes, and its output keeps them for calls
+  /// of the same thread on the same stream. 1 MiB more is set aside for calls that are not captured.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
   /// Unset: the device's own memory. It must outlive the Context.
   Allocator allocator = {};

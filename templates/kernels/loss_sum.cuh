@@ -5,10 +5,10 @@
 //             gradients that need to know
 //   ce_sum    adds the losses of the rows, and divides them for a mean
 //
-// Each block takes rows_per_sum rows and, where there are more than all blocks take, the next ones; the block that finishes last adds up what all blocks found. Every sum
-// has a fixed order and there are no floating-point atomics: the same bits each run. The kernel of the rows
-// starts while ce_count runs, and ce_sum while the last rows run; each waits by itself. Both leave
-// Workspace::finished zero for the next call, so nothing has to be cleared in between.
+// Each block takes rows_per_sum rows and, where there are more than all blocks take, others behind those; the block that
+// finishes last adds up what all blocks found. Every sum has a fixed order and there are no floating-point atomics: the
+// same bits each run. The kernel of the rows starts while ce_count runs, and ce_sum while the last rows run; each waits by
+// itself. Both leave Workspace::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
 #include "operations/reduction.cuh"
 
@@ -16,6 +16,9 @@ namespace ce {
 
 /// Threads of a block of either kernel.
 constexpr int sum_threads = 1024;
+
+/// Rows of which ce_sum counts the targets while the rows' kernel still runs: so few cost nothing there.
+constexpr int64 most_rows_counted_ahead = 1 << 17;
 
 struct SumShared {
   float sum[sum_threads / lanes];
@@ -160,13 +163,14 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
     return sum;
   };
 
-  // The targets are there before the losses are.
+  // The targets are there before the losses are. To read many again takes longer than it saves.
+  const bool counts_ahead = counts && (!losses_tell || arguments.rows <= most_rows_counted_ahead);
   float z_loss = 0.f, weight = 0.f;
-  if constexpr (counts && !losses_tell) count = block_sum(count_rows(arguments), shared.count);
+  if (counts_ahead) count = block_sum(count_rows(arguments), shared.count);
   if constexpr (counts && weighted_mean) weight = block_sum(weigh_rows(arguments), shared.sum);
   step_wait();
   float loss = leave(arguments, Share::loss,
-                     counts && losses_tell ? sum_and_count(workspace.losses) : sum_of(workspace.losses));
+                     counts && !counts_ahead ? sum_and_count(workspace.losses) : sum_of(workspace.losses));
   if constexpr (problem::z_loss)
     z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
   if constexpr (counts && weighted_mean) leave(arguments, Share::weight, weight);
