@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <future>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -66,7 +67,12 @@ struct Difference {
   std::map<std::string, Row> rows;                        ///< by the key's id
   std::size_t shared = 0, only_here = 0, only_there = 0;  ///< measurements
 
-  Difference(const cache::Cache& one, const cache::Cache& other) : here(one), there(other) {
+  /// Both sides are looked through at once, where there is a thread more.
+  Difference(const cache::Cache& one, const cache::Cache& other)
+      : Difference(one, std::async([&other] { return Side(other); })) {}
+
+ private:
+  Difference(const cache::Cache& one, std::future<Side> other) : here(one), there(other.get()) {
     for (const auto& [side, half] : {std::pair{&here, &Row::here}, std::pair{&there, &Row::there}})
       for (const cache::KeySummary& summary : side->cache->keys()) {
         Row& row = rows[summary.key.id()];
@@ -84,7 +90,6 @@ struct Difference {
         });
   }
 
- private:
   struct Counts {
     std::size_t shared = 0, only_here = 0, only_there = 0;
   };
