@@ -13,44 +13,57 @@
 #include "ce/bound_kernel.hpp"
 #include "ce/check_tensor.hpp"
 #include "ce/operations.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "runtime/device.hpp"
 
 namespace ce {
 
-/// All tensors of a call. By name, so that a new one does not compile until it is here.
+/// The optional inputs and outputs of cross entropy that an operation has.
+template <class Tensors>
+[[nodiscard]] consteval std::size_t optional_tensors() {
+  std::size_t count = 0;
+  for (const auto& output : generator::cross_entropy_outputs)
+    count += output.member.template of<Tensors>() != nullptr;
+  for (const auto& input : generator::cross_entropy_inputs)
+    count += input.member.template of<Tensors>() != nullptr;
+  return count;
+}
+
+/// All tensors of a call. A new one does not compile until it is here or in the tables.
 template <class Tensors>
 [[nodiscard]] auto all_of(const Tensors& tensors) noexcept {
-  const auto views = [](const auto&... all) { return std::array{view_of(all)...}; };
+  const auto with_optional = [&](const auto&... own) {
+    static_assert(sizeof(Tensor) == sizeof(ConstTensor));
+    constexpr std::size_t count = sizeof(Tensors) / sizeof(Tensor);
+    static_assert(sizeof...(own) + optional_tensors<Tensors>() == count);
+    std::array<const ConstTensor*, count> all{view_of(own)...};
+    std::size_t next = sizeof...(own);
+    const auto add = [&](const auto& row) {
+      if (const auto member = row.member.template of<Tensors>(); member != nullptr)
+        all[next++] = view_of(tensors.*member);
+    };
+    generator::for_each_row<generator::cross_entropy_outputs>(add);
+    generator::for_each_row<generator::cross_entropy_inputs>(add);
+    return all;
+  };
   if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {
-    const auto& [logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse] = tensors;
-    return views(logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse);
+    return with_optional(tensors.logits, tensors.target, tensors.weight, tensors.upstream, tensors.loss,
+                         tensors.grad);
   } else if constexpr (std::same_as<Tensors, CrossEntropyBackward::Tensors>) {
-    const auto& [logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
-                 divisor, entropy_upstream, lse_upstream] = tensors;
-    return views(logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
-                 divisor, entropy_upstream, lse_upstream);
+    return with_optional(tensors.logits, tensors.target, tensors.weight, tensors.lse, tensors.upstream,
+                         tensors.grad, tensors.entropy);
   } else if constexpr (std::same_as<Tensors, CrossEntropyShard::Tensors>) {
-    const auto& [logits, target, weight, statistics, row_scale] = tensors;
-    return views(logits, target, weight, statistics, row_scale);
+    return with_optional(tensors.logits, tensors.target, tensors.weight, tensors.statistics);
   } else if constexpr (std::same_as<Tensors, CrossEntropyMerge::Tensors>) {
-    const auto& [statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
-                 row_scale, divisor, merged] = tensors;
-    return views(statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
-                 row_scale, divisor, merged);
+    return with_optional(tensors.statistics, tensors.target, tensors.weight, tensors.loss, tensors.merged);
   } else if constexpr (std::same_as<Tensors, CrossEntropyShardBackward::Tensors>) {
-    const auto& [logits, target, weight, statistics, upstream, grad, row_weight, row_scale, divisor,
-                 entropy_upstream, lse_upstream] = tensors;
-    return views(logits, target, weight, statistics, upstream, grad, row_weight, row_scale, divisor,
-                 entropy_upstream, lse_upstream);
+    return with_optional(tensors.logits, tensors.target, tensors.weight, tensors.statistics, tensors.upstream,
+                         tensors.grad);
   } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
                        std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
-    const auto& [output, output_grad, input_grad] = tensors;
-    return views(output, output_grad, input_grad);
+    return with_optional(tensors.output, tensors.output_grad, tensors.input_grad);
   } else {
-    const auto& [input, output] = tensors;
-    return views(input, output);
+    return with_optional(tensors.input, tensors.output);
   }
 }
 

@@ -82,14 +82,6 @@ struct Vectors {
     check_vector(name, tensor, count);
     memory.add(name, tensor, written);
   }
-  /// An optional output of a certain dtype. \returns whether it was given
-  bool bind_output(std::string_view name, const ConstTensor& tensor, std::int64_t count, DType dtype,
-                   std::string_view why) {
-    if (!is_given(name, tensor)) return false;
-    check_dtype(name, tensor, dtype, why);
-    bind(name, tensor, count, true);
-    return true;
-  }
 };
 
 /// Null where none is written.
@@ -153,16 +145,15 @@ void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vecto
 template <class Tensors>
 void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
-  const auto all = inputs_of(tensors);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const generator::CrossEntropyInput& input = generator::cross_entropy_inputs[i];
-    if (all[i] == nullptr || !is_given(input.tensor, *all[i])) continue;
+  for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs) {
+    const auto member = input.member.of<Tensors>();
+    if (member == nullptr || !is_given(input.tensor, tensors.*member)) continue;
     // Without rows nobody can tell whether grad is given.
     if (!input.is_possible(problem) && (!input.of_gradient || problem.gradient || problem.rows > 0))
       throw InvalidArgument(std::string(input.tensor) + ".data", "set",
                             fmt::format("null but with {}", input.needed()));
-    check_dtype(input.tensor, *all[i], DType::f32, "always");
-    vectors.bind(input.tensor, *all[i], input.elements(problem), false);
+    check_dtype(input.tensor, tensors.*member, DType::f32, "always");
+    vectors.bind(input.tensor, tensors.*member, input.elements(problem), false);
     problem.has.*input.field = true;
   }
 }
@@ -179,34 +170,38 @@ void bind_upstream(const ConstTensor& upstream, Vectors& vectors, Request& reque
   problem.upstream = of_rows ? generator::Upstream::rows : generator::Upstream::scalar;
 }
 
-std::int64_t losses_of(const Problem& problem) {
-  return problem.reduction == Reduction::none ? problem.rows : 1;
-}
-
 void bind_loss(const Tensor& loss, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
   check_f32_or("loss", loss, problem.dtype);
-  vectors.bind("loss", loss, losses_of(problem), true);
+  vectors.bind("loss", loss, problem.reduction == Reduction::none ? problem.rows : 1, true);
   problem.loss_dtype = loss.dtype;
+}
+
+/// Why such a problem has no such output; empty where it may have it.
+std::string why_null(const generator::CrossEntropyOutput& output, const Problem& problem) {
+  if (output.needs != nullptr && !(problem.has.*output.needs))
+    return fmt::format("null where the factor {} is 0", generator::option_of(output.needs).name);
+  if (output.of_classes && problem.probabilities) return "null where target holds probabilities";
+  if (output.of_all_classes && problem.has.given_lse) return "null with given_lse";
+  return {};
 }
 
 /// What may be written beside the loss.
 template <class Tensors>
 void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
+  using Kind = generator::CrossEntropyOutput::Kind;
   Problem& problem = request.problem;
-  if (!problem.has.z_loss && is_given("z_loss_out", tensors.z_loss_out))
-    throw InvalidArgument("z_loss_out.data", "set", "null where the factor z_loss is 0");
-  for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
-    if (problem.probabilities && is_given(name, *tensor))
-      throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
-  problem.has.z_loss_out = vectors.bind_output("z_loss_out", tensors.z_loss_out, losses_of(problem),
-                                               problem.loss_dtype, "that of loss");
-  constexpr std::string_view always = "always";
-  problem.has.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
-  problem.has.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
-  problem.has.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
-  problem.has.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
-  problem.has.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+  for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs) {
+    const auto member = output.member.of<Tensors>();
+    if (member == nullptr || !is_given(output.tensor, tensors.*member)) continue;
+    const Tensor& tensor = tensors.*member;
+    if (const std::string why = why_null(output, problem); !why.empty())
+      throw InvalidArgument(std::string(output.tensor) + ".data", "set", why);
+    check_dtype(output.tensor, tensor, output.dtype_of(problem),
+                output.kind == Kind::of_losses ? "that of loss" : "always");
+    vectors.bind(output.tensor, tensor, output.elements(problem), true);
+    problem.has.*output.field = true;
+  }
 }
 
 // ---- of ranks that share the classes -------------------------------------------------------------------
@@ -284,12 +279,6 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   }
 
   bind_inputs(tensors, vectors, request);
-  for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
-                                     {"entropy", &tensors.entropy},
-                                     {"argmax", &tensors.argmax},
-                                     {"hit", &tensors.hit}})
-    if (problem.has.given_lse && is_given(name, *tensor))
-      throw InvalidArgument(fmt::format("{}.data", name), "set", "null with given_lse");
   bind_outputs(tensors, vectors, request);
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "ce/error.hpp"
 #include "ce/request.hpp"
@@ -39,7 +41,7 @@ class DeviceTensors {
   }
 
   /// A view without data where the call has no such tensor.
-  [[nodiscard]] Tensor operator[](const char* name) const {
+  [[nodiscard]] Tensor operator[](std::string_view name) const {
     const auto found = views_.find(name);
     return found == views_.end() ? Tensor{} : found->second;
   }
@@ -53,7 +55,7 @@ class DeviceTensors {
  private:
   runtime::Device& device_;
   std::map<std::string, runtime::Buffer> memory_;
-  std::map<std::string, Tensor> views_;
+  std::map<std::string, Tensor, std::less<>> views_;
 };
 
 template <class CrossEntropyOrBackward>
@@ -77,6 +79,17 @@ Request backward_request(const DeviceTensors& t, const runtime::Device& device) 
               device);
 }
 
+template <class Tensors>
+Tensors with_optional(Tensors tensors, const DeviceTensors& t) {
+  const auto set = [&](const auto& row) {
+    if (const auto member = row.member.template of<Tensors>(); member != nullptr)
+      tensors.*member = t[row.tensor];
+  };
+  generator::for_each_row<generator::cross_entropy_outputs>(set);
+  generator::for_each_row<generator::cross_entropy_inputs>(set);
+  return tensors;
+}
+
 /// The call as the library makes it of typed options and tensors.
 Request request_of(const Problem& problem, const Amounts& amounts, const DeviceTensors& t,
                    const runtime::Device& device) {
@@ -87,40 +100,24 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
     case Operation::log_softmax_backward: return backward_request<LogSoftmaxBackward>(t, device);
     case Operation::cross_entropy:
       return bind(operation_of<CrossEntropy>(problem, amounts),
-                  {.logits = t["logits"],
-                   .target = t["target"],
-                   .weight = t["weight"],
-                   .upstream = t["upstream"],
-                   .loss = t["loss"],
-                   .grad = t["grad"],
-                   .z_loss_out = t["z_loss_out"],
-                   .lse = t["lse"],
-                   .argmax = t["argmax"],
-                   .hit = t["hit"],
-                   .logprob = t["logprob"],
-                   .entropy = t["entropy"],
-                   .row_weight = t["row_weight"],
-                   .row_scale = t["row_scale"],
-                   .divisor = t["divisor"],
-                   .entropy_upstream = t["entropy_upstream"],
-                   .lse_upstream = t["lse_upstream"],
-                   .given_lse = t["given_lse"]},
+                  with_optional(CrossEntropy::Tensors{.logits = t["logits"],
+                                                      .target = t["target"],
+                                                      .weight = t["weight"],
+                                                      .upstream = t["upstream"],
+                                                      .loss = t["loss"],
+                                                      .grad = t["grad"]},
+                                t),
                   device);
     case Operation::cross_entropy_backward:
       return bind(operation_of<CrossEntropyBackward>(problem, amounts),
-                  {.logits = t["logits"],
-                   .target = t["target"],
-                   .weight = t["weight"],
-                   .lse = t["lse"],
-                   .upstream = t["upstream"],
-                   .grad = t["grad"],
-                   .logprob = t["logprob"],
-                   .entropy = t["entropy"],
-                   .row_weight = t["row_weight"],
-                   .row_scale = t["row_scale"],
-                   .divisor = t["divisor"],
-                   .entropy_upstream = t["entropy_upstream"],
-                   .lse_upstream = t["lse_upstream"]},
+                  with_optional(CrossEntropyBackward::Tensors{.logits = t["logits"],
+                                                              .target = t["target"],
+                                                              .weight = t["weight"],
+                                                              .lse = t["lse"],
+                                                              .upstream = t["upstream"],
+                                                              .grad = t["grad"],
+                                                              .entropy = t["entropy"]},
+                                t),
                   device);
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:

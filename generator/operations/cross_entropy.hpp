@@ -16,6 +16,7 @@
 
 #include "ce/dtype.hpp"
 #include "ce/operations.hpp"
+#include "ce/ranks.hpp"
 #include "templates/arguments.cuh"
 
 namespace ce::generator {
@@ -146,6 +147,32 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .help = "Multiply each row by its target's probability, to a power"},
 }};
 
+/// A tensor as the operations have it, null where one has none. A Type is Tensor or ConstTensor.
+template <class Type>
+struct TensorOfOperations {
+  Type CrossEntropy::Tensors::*of_forward = nullptr;
+  Type CrossEntropyBackward::Tensors::*of_backward = nullptr;
+  Type CrossEntropyShard::Tensors::*of_shard = nullptr;
+  Type CrossEntropyMerge::Tensors::*of_merge = nullptr;
+  Type CrossEntropyShardBackward::Tensors::*of_shard_backward = nullptr;
+
+  template <class Tensors>
+  [[nodiscard]] constexpr Type Tensors::*of() const noexcept {
+    if constexpr (std::is_same_v<Tensors, CrossEntropy::Tensors>)
+      return of_forward;
+    else if constexpr (std::is_same_v<Tensors, CrossEntropyBackward::Tensors>)
+      return of_backward;
+    else if constexpr (std::is_same_v<Tensors, CrossEntropyShard::Tensors>)
+      return of_shard;
+    else if constexpr (std::is_same_v<Tensors, CrossEntropyMerge::Tensors>)
+      return of_merge;
+    else if constexpr (std::is_same_v<Tensors, CrossEntropyShardBackward::Tensors>)
+      return of_shard_backward;
+    else
+      return nullptr;
+  }
+};
+
 /// An output that a call of the forward operation may ask for beside its loss.
 struct CrossEntropyOutput {
   /// What its elements are.
@@ -153,17 +180,24 @@ struct CrossEntropyOutput {
     of_rows,   ///< [rows] of `dtype`
     of_losses  ///< as the loss: [rows] or [1], of the loss's dtype
   };
+  /// How far from f64 a kernel may be, beside what is said of losses: relative and absolute, and by how much more for the
+  /// error of a logit.
+  struct Tolerance {
+    double relative = 0, absolute = 0, relative_of_logits = 0, absolute_of_logits = 0;
+  };
 
   bool CrossEntropyFlags::*field;  ///< whether it is written
   std::string_view word;           ///< in keys, sources and JSON
   std::string_view tensor;         ///< as include/ce/operations.hpp names it
-  std::size_t argument;            ///< its offset in Arguments
+  TensorOfOperations<Tensor> member;
+  std::size_t argument;  ///< its offset in Arguments
   Kind kind = Kind::of_rows;
   DType dtype = DType::f32;                  ///< of Kind::of_rows
   bool CrossEntropyFlags::*needs = nullptr;  ///< the option without which there is nothing to write
   bool of_classes = false;                   ///< only where targets are class indices
   bool of_all_classes = false;  ///< all logits of a row say what it is: not where its logsumexp is given
   bool of_shards = false;       ///< the statistics of a shard are other ones with it
+  Tolerance tolerance = {};     ///< of Kind::of_rows
   std::string_view flag, help;  ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
@@ -175,6 +209,8 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
     {.field = &CrossEntropyFlags::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss_out",
+     .member = {.of_forward = &CrossEntropy::Tensors::z_loss_out,
+                .of_merge = &CrossEntropyMerge::Tensors::z_loss_out},
      .argument = offsetof(Arguments, z_loss),
      .kind = CrossEntropyOutput::Kind::of_losses,
      .needs = &CrossEntropyFlags::z_loss,
@@ -183,29 +219,39 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
     {.field = &CrossEntropyFlags::lse_out,
      .word = "lse_out",
      .tensor = "lse",
+     .member = {.of_forward = &CrossEntropy::Tensors::lse, .of_merge = &CrossEntropyMerge::Tensors::lse},
      .argument = offsetof(Arguments, lse),
      .of_all_classes = true,
      .of_shards = true,
+     .tolerance = {.relative = 1e-6, .absolute = 4e-6, .absolute_of_logits = 2},
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
     {.field = &CrossEntropyFlags::logprob_out,
      .word = "logprob_out",
      .tensor = "logprob",
+     .member = {.of_forward = &CrossEntropy::Tensors::logprob,
+                .of_merge = &CrossEntropyMerge::Tensors::logprob},
      .argument = offsetof(Arguments, logprob),
      .of_classes = true,
+     .tolerance = {.relative = 1e-5, .relative_of_logits = 4},
      .flag = "--logprob",
      .help = "Write the log-probability of each target"},
     {.field = &CrossEntropyFlags::entropy_out,
      .word = "entropy_out",
      .tensor = "entropy",
+     .member = {.of_forward = &CrossEntropy::Tensors::entropy,
+                .of_merge = &CrossEntropyMerge::Tensors::entropy},
      .argument = offsetof(Arguments, entropy),
      .of_all_classes = true,
      .of_shards = true,
+     .tolerance = {.relative = 1e-5, .absolute = 1e-5, .absolute_of_logits = 8},
      .flag = "--entropy",
      .help = "Write the entropy of each row"},
     {.field = &CrossEntropyFlags::argmax_out,
      .word = "argmax_out",
      .tensor = "argmax",
+     .member = {.of_forward = &CrossEntropy::Tensors::argmax,
+                .of_merge = &CrossEntropyMerge::Tensors::argmax},
      .argument = offsetof(Arguments, argmax),
      .dtype = DType::i64,
      .of_all_classes = true,
@@ -215,6 +261,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
     {.field = &CrossEntropyFlags::hit_out,
      .word = "hit_out",
      .tensor = "hit",
+     .member = {.of_forward = &CrossEntropy::Tensors::hit, .of_merge = &CrossEntropyMerge::Tensors::hit},
      .argument = offsetof(Arguments, hit),
      .dtype = DType::u8,
      .of_classes = true,
@@ -228,15 +275,16 @@ struct CrossEntropyInput {
   bool CrossEntropyFlags::*field;  ///< whether it is read
   std::string_view word;           ///< in keys, sources and JSON
   std::string_view tensor;         ///< as include/ce/operations.hpp names it
-  std::size_t argument;            ///< its offset in Arguments
-  bool of_rows = true;             ///< one for each row, else one number
-  bool of_classes = false;         ///< only where targets are class indices
-  bool of_gradient = false;        ///< only where the gradient of the logits is written
-  bool of_backward = false;        ///< only of cross_entropy_backward
-  bool of_mean = false;            ///< only with the reduction mean
-  bool of_loss = false;            ///< only of losses without gradient and smoothing
-  bool of_shards = false;          ///< the statistics of a shard are other ones with it
-  std::string_view flag, help;     ///< of the command
+  TensorOfOperations<ConstTensor> member;
+  std::size_t argument;         ///< its offset in Arguments
+  bool of_rows = true;          ///< one for each row, else one number
+  bool of_classes = false;      ///< only where targets are class indices
+  bool of_gradient = false;     ///< only where the gradient of the logits is written
+  bool of_backward = false;     ///< only of cross_entropy_backward
+  bool of_mean = false;         ///< only with the reduction mean
+  bool of_loss = false;         ///< only of losses without gradient and smoothing
+  bool of_shards = false;       ///< the statistics of a shard are other ones with it
+  std::string_view flag, help;  ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   /// What a problem must be to have it.
@@ -254,12 +302,21 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
+     .member = {.of_forward = &CrossEntropy::Tensors::row_weight,
+                .of_backward = &CrossEntropyBackward::Tensors::row_weight,
+                .of_merge = &CrossEntropyMerge::Tensors::row_weight,
+                .of_shard_backward = &CrossEntropyShardBackward::Tensors::row_weight},
      .argument = offsetof(Arguments, row_weight),
      .flag = "--row-weights",
      .help = "Each row's loss and gradient is multiplied by a weight"},
     {.field = &CrossEntropyFlags::row_scales,
      .word = "row_scales",
      .tensor = "row_scale",
+     .member = {.of_forward = &CrossEntropy::Tensors::row_scale,
+                .of_backward = &CrossEntropyBackward::Tensors::row_scale,
+                .of_shard = &CrossEntropyShard::Tensors::row_scale,
+                .of_merge = &CrossEntropyMerge::Tensors::row_scale,
+                .of_shard_backward = &CrossEntropyShardBackward::Tensors::row_scale},
      .argument = offsetof(Arguments, row_scale),
      .of_shards = true,
      .flag = "--row-scales",
@@ -267,6 +324,10 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::divisor,
      .word = "divisor",
      .tensor = "divisor",
+     .member = {.of_forward = &CrossEntropy::Tensors::divisor,
+                .of_backward = &CrossEntropyBackward::Tensors::divisor,
+                .of_merge = &CrossEntropyMerge::Tensors::divisor,
+                .of_shard_backward = &CrossEntropyShardBackward::Tensors::divisor},
      .argument = offsetof(Arguments, divisor),
      .of_rows = false,
      .of_mean = true,
@@ -275,6 +336,9 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::entropy_upstream,
      .word = "entropy_upstream",
      .tensor = "entropy_upstream",
+     .member = {.of_forward = &CrossEntropy::Tensors::entropy_upstream,
+                .of_backward = &CrossEntropyBackward::Tensors::entropy_upstream,
+                .of_shard_backward = &CrossEntropyShardBackward::Tensors::entropy_upstream},
      .argument = offsetof(Arguments, entropy_upstream),
      .of_gradient = true,
      .flag = "--entropy-upstream",
@@ -282,6 +346,9 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::lse_upstream,
      .word = "lse_upstream",
      .tensor = "lse_upstream",
+     .member = {.of_forward = &CrossEntropy::Tensors::lse_upstream,
+                .of_backward = &CrossEntropyBackward::Tensors::lse_upstream,
+                .of_shard_backward = &CrossEntropyShardBackward::Tensors::lse_upstream},
      .argument = offsetof(Arguments, lse_upstream),
      .of_gradient = true,
      .flag = "--lse-upstream",
@@ -289,6 +356,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::saved_logprob,
      .word = "saved_logprob",
      .tensor = "logprob",
+     .member = {.of_backward = &CrossEntropyBackward::Tensors::logprob},
      .argument = offsetof(Arguments, logprob),
      .of_classes = true,
      .of_gradient = true,
@@ -298,6 +366,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::given_lse,
      .word = "given_lse",
      .tensor = "given_lse",
+     .member = {.of_forward = &CrossEntropy::Tensors::given_lse},
      .argument = offsetof(Arguments, lse),
      .of_classes = true,
      .of_loss = true,

@@ -156,9 +156,9 @@ TEST(Reference, CrossEntropyOfKnownRows) {
   expect_near(mean.losses, {-std::log(0.75), std::log(2.)});
   EXPECT_NEAR(mean.loss, (-std::log(0.75) + std::log(2.)) / 2, 1e-15);
   expect_near(mean.gradient, {0.25 / 2, -0.25 / 2, -0.5 / 2, 0.5 / 2});
-  expect_near(mean.lse, {std::log(4.), std::log(2.)});
-  EXPECT_EQ(mean.argmax, (Targets{1, 0}));
-  EXPECT_EQ(mean.hit, (std::vector<std::uint8_t>{1, 1}));
+  expect_near(mean[&CrossEntropyFlags::lse_out], {std::log(4.), std::log(2.)});
+  EXPECT_EQ(mean[&CrossEntropyFlags::argmax_out], (std::vector<double>{1, 0}));
+  EXPECT_EQ(mean[&CrossEntropyFlags::hit_out], (std::vector<double>{1, 1}));
 }
 
 /// torch.nn.CrossEntropyLoss(weight=[1, 3]): a mean is divided by the weights of the targets.
@@ -216,7 +216,7 @@ TEST(Reference, SoftCapAndScale) {
       {.columns = 2, .logits = x, .targets = Targets{1}, .amounts = capped_and_scaled, .gradient = false});
   const double a = 5 * std::tanh(3.), b = 5 * std::tanh(-0.4);
   EXPECT_NEAR(capped.loss, std::log(std::exp(a) + std::exp(b)) - b, 1e-14);
-  EXPECT_NEAR(capped.lse[0], std::log(std::exp(a) + std::exp(b)), 1e-14);
+  EXPECT_NEAR(capped[&CrossEntropyFlags::lse_out][0], std::log(std::exp(a) + std::exp(b)), 1e-14);
   EXPECT_TRUE(capped.gradient.empty());
 }
 
@@ -249,8 +249,8 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
       if (has(8) && reduction == Reduction::mean) inputs.divisor = 2.5;
       const auto reference = cross_entropy(inputs);
       CrossEntropyInputs backward = inputs;
-      backward.lse = reference.lse;
-      if (has(7)) backward.entropy = reference.entropy;
+      backward.lse = reference[&CrossEntropyFlags::lse_out];
+      if (has(7)) backward.entropy = reference[&CrossEntropyFlags::entropy_out];
       expect_near(cross_entropy(backward).gradient, reference.gradient, 1e-13);
 
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -266,7 +266,8 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
           const double loss = up * (reduction == Reduction::none ? result.losses[i / 4] : result.loss);
           if (!has(7) || (!has(0) && i / 4 == 1))
             return loss;  // of a row that is ignored nothing has a gradient
-          return loss + of_entropy[i / 4] * result.entropy[i / 4] + of_lse[i / 4] * result.lse[i / 4];
+          return loss + of_entropy[i / 4] * result[&CrossEntropyFlags::entropy_out][i / 4] +
+                 of_lse[i / 4] * result[&CrossEntropyFlags::lse_out][i / 4];
         };
         EXPECT_NEAR(reference.gradient[i], (objective(step) - objective(-step)) / (2 * step), 1e-8)
             << "options " << options << ", element " << i;
@@ -281,9 +282,9 @@ TEST(Reference, LogProbabilityEntropyAndTokenScaling) {
   const Targets classes{1};
   CrossEntropyInputs inputs{.columns = 4, .logits = x, .targets = classes};
   CrossEntropyReference plain = cross_entropy(inputs);
-  EXPECT_NEAR(plain.logprob[0], std::log(0.25), 1e-15);
-  EXPECT_NEAR(plain.entropy[0], -(0.125 * std::log(0.125) + 0.25 * std::log(0.25) + 0.625 * std::log(0.625)),
-              1e-15);
+  EXPECT_NEAR(plain[&CrossEntropyFlags::logprob_out][0], std::log(0.25), 1e-15);
+  EXPECT_NEAR(plain[&CrossEntropyFlags::entropy_out][0],
+              -(0.125 * std::log(0.125) + 0.25 * std::log(0.25) + 0.625 * std::log(0.625)), 1e-15);
   inputs.amounts[&CrossEntropyFlags::token_scaling] = 2;  // the square of 1/4, of which no gradient is taken
   const CrossEntropyReference scaled = cross_entropy(inputs);
   EXPECT_NEAR(scaled.losses[0], plain.losses[0] / 16, 1e-15);
@@ -326,8 +327,9 @@ TEST(Reference, IgnoredAndBadTargets) {
   EXPECT_TRUE(std::isnan(sum.gradient[4]));
   EXPECT_EQ(sum.bad_targets, 2);
   EXPECT_EQ(sum.first_bad_row, 2);
-  EXPECT_EQ(sum.hit, (std::vector<std::uint8_t>{0, 1, 0, 0}));
-  for (const double lse : sum.lse) EXPECT_NEAR(lse, 1 + std::log(2.), 1e-15) << "valid for every row";
+  EXPECT_EQ(sum[&CrossEntropyFlags::hit_out], (std::vector<double>{0, 1, 0, 0}));
+  for (const double lse : sum[&CrossEntropyFlags::lse_out])
+    EXPECT_NEAR(lse, 1 + std::log(2.), 1e-15) << "valid for every row";
   inputs.targets = ignored;
   inputs.reduction = Reduction::mean;
   EXPECT_TRUE(std::isnan(cross_entropy(inputs).loss)) << "a mean over nothing";
@@ -338,8 +340,8 @@ TEST(Reference, ArgmaxIsTheFirstNaNElseTheFirstLargestLogit) {
                     0., infinity, -infinity, -infinity, -infinity, -infinity};
   const auto all =
       cross_entropy({.columns = 3, .logits = rows, .targets = Targets{1, 1, 1, 1}, .gradient = false});
-  EXPECT_EQ(all.argmax, (Targets{1, 2, 1, 0}));
-  EXPECT_EQ(all.hit, (std::vector<std::uint8_t>{1, 0, 1, 0}));
+  EXPECT_EQ(all[&CrossEntropyFlags::argmax_out], (std::vector<double>{1, 2, 1, 0}));
+  EXPECT_EQ(all[&CrossEntropyFlags::hit_out], (std::vector<double>{1, 0, 1, 0}));
 }
 
 }  // namespace

@@ -270,7 +270,7 @@ class CrossEntropyTrial {
       values = scales_;
     } else if (input.field == &CrossEntropyFlags::given_lse) {
       CrossEntropyInputs inputs = inputs_;
-      values = cross_entropy(inputs).lse;
+      values = cross_entropy(inputs)[&CrossEntropyFlags::lse_out];
       builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
       inputs_.lse = values;
       return;
@@ -298,18 +298,20 @@ class CrossEntropyTrial {
       builder_.add_vector(name, argument, DType::f32, values);
       return std::span<const double>(values);
     };
-    inputs_.lse = add("lse", offsetof(Arguments, lse), forward.lse, lse_);
+    inputs_.lse = add("lse", offsetof(Arguments, lse), forward[&CrossEntropyFlags::lse_out], lse_);
     if (problem_.has.saved_logprob)
-      inputs_.logprob = add("logprob", offsetof(Arguments, logprob), forward.logprob, logprob_);
+      inputs_.logprob =
+          add("logprob", offsetof(Arguments, logprob), forward[&CrossEntropyFlags::logprob_out], logprob_);
     if (reads_entropy(problem_))
-      inputs_.entropy = add("entropy", offsetof(Arguments, entropy), forward.entropy, entropy_);
+      inputs_.entropy =
+          add("entropy", offsetof(Arguments, entropy), forward[&CrossEntropyFlags::entropy_out], entropy_);
   }
 
   void add_results(const CrossEntropyReference& reference) {
     // Of a logsumexp; the z-loss squares it.
     const double lse_error = 4e-6 + 2 * logit_error_;
     std::vector<float> z_slack, slack, logprob_slack;
-    for (const double lse : reference.lse) {
+    for (const double lse : reference[&CrossEntropyFlags::lse_out]) {
       const double size = std::isfinite(lse) ? std::abs(lse) : 0.;
       z_slack.push_back(
           problem_.has.z_loss
@@ -331,25 +333,14 @@ class CrossEntropyTrial {
     if (problem_.has.z_loss_out)
       add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0,
                z_slack);
-    if (problem_.has.lse_out) {
-      builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
-      builder_.expect_result(reference.lse, 1e-6, lse_error);
-    }
-    if (problem_.has.logprob_out) {
-      builder_.add_result("logprob", offsetof(Arguments, logprob), DType::f32, problem_.rows);
-      builder_.expect_result(reference.logprob, 1e-5 + 4 * logit_error_, 0, logprob_slack);
-    }
-    if (problem_.has.entropy_out) {
-      builder_.add_result("entropy", offsetof(Arguments, entropy), DType::f32, problem_.rows);
-      builder_.expect_result(reference.entropy, 1e-5, 1e-5 + 8 * logit_error_);
-    }
-    if (problem_.has.argmax_out) {
-      builder_.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem_.rows);
-      builder_.expect_result({reference.argmax.begin(), reference.argmax.end()}, 0, 0);
-    }
-    if (problem_.has.hit_out) {
-      builder_.add_result("hit", offsetof(Arguments, hit), DType::u8, problem_.rows);
-      builder_.expect_result({reference.hit.begin(), reference.hit.end()}, 0, 0);
+    for (const CrossEntropyOutput& output : cross_entropy_outputs) {
+      if (!(problem_.has.*output.field) || output.kind != CrossEntropyOutput::Kind::of_rows) continue;
+      const auto& [by_itself, beside, of_logits, beside_of_logits] = output.tolerance;
+      builder_.add_result(std::string(output.tensor), output.argument, output.dtype, problem_.rows);
+      builder_.expect_result(
+          reference[output.field], by_itself + of_logits * logit_error_,
+          beside + beside_of_logits * logit_error_,
+          output.field == &CrossEntropyFlags::logprob_out ? logprob_slack : std::vector<float>{});
     }
   }
 

@@ -52,8 +52,8 @@ class CrossEntropy {
     for (std::size_t row = 0; row < rows_; ++row) {
       loss_ = z_loss_ = logprob_ = entropy_ = 0;
       add_row(row);
-      result_.logprob.push_back(logprob_);
-      result_.entropy.push_back(entropy_);
+      result_[&CrossEntropyFlags::logprob_out].push_back(logprob_);
+      result_[&CrossEntropyFlags::entropy_out].push_back(entropy_);
       result_.losses.push_back(loss_ + z_loss_);
       result_.z_losses.push_back(z_loss_);
       loss += loss_;
@@ -110,9 +110,10 @@ class CrossEntropy {
     factor_ = in_.row_weights.empty() ? 1. : in_.row_weights[row];
     const auto nan = std::find_if(x.begin(), x.end(), [](double logit) { return std::isnan(logit); });
     const auto first_largest = nan != x.end() ? nan : std::max_element(x.begin(), x.end());
-    result_.lse.push_back(lse_);
-    result_.argmax.push_back(first_largest - x.begin());
-    result_.hit.push_back(0);
+    const auto argmax = first_largest - x.begin();
+    double& hit = result_[&CrossEntropyFlags::hit_out].emplace_back(0);
+    result_[&CrossEntropyFlags::lse_out].push_back(lse_);
+    result_[&CrossEntropyFlags::argmax_out].push_back(static_cast<double>(argmax));
     if (in_.targets.empty()) {
       find_entropy(row);
       z_loss_ = z_scale_ * lse_ * lse_;
@@ -124,7 +125,7 @@ class CrossEntropy {
     if (target == in_.ignore_index) return;
     if (is_class(target)) {
       z_loss_ = z_scale_ * lse_ * lse_;
-      result_.hit.back() = target == result_.argmax.back();
+      hit = target == argmax ? 1 : 0;
       find_entropy(row);
       add_target(row, static_cast<std::size_t>(target));
       scale_loss();
@@ -245,7 +246,20 @@ class CrossEntropy {
   CrossEntropyReference result_;
 };
 
+std::size_t place_of_output(bool CrossEntropyFlags::*field) {
+  const auto is_it = [field](const CrossEntropyOutput& output) { return output.field == field; };
+  return static_cast<std::size_t>(std::ranges::find_if(cross_entropy_outputs, is_it) -
+                                  cross_entropy_outputs.begin());
+}
+
 }  // namespace
+
+std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) {
+  return of_rows.at(place_of_output(output));
+}
+const std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) const {
+  return of_rows.at(place_of_output(output));
+}
 
 void softmax_row(std::span<const double> x, std::span<double> y) {
   exponentials(x, finite_or_zero(largest_of(x)), y);

@@ -2,6 +2,7 @@
 /// \file
 /// The operations in f64, as plainly as they can be written.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -54,17 +55,20 @@ void set_amounts(CrossEntropyInputs& inputs, const Arguments& arguments) noexcep
 struct CrossEntropyReference {
   std::vector<double> losses, z_losses;  ///< [rows]; the losses include the z-losses
   double loss = 0, z_loss = 0;           ///< reduced by mean or sum; of no meaning for none
-  std::vector<double> lse;           ///< [rows]: of the transformed logits; NaN where these hold +infinity
-  std::vector<double> logprob;       ///< [rows]: of the target; of no meaning for probabilities
-  std::vector<double> entropy;       ///< [rows]
-  std::vector<std::int64_t> argmax;  ///< [rows]: the first NaN, else the first largest logit
-  std::vector<std::uint8_t> hit;     ///< [rows]: whether that is the target
-  std::vector<double> gradient;      ///< [rows, columns]
+  std::vector<double> gradient;          ///< [rows, columns]
   /// [rows, columns]: the sum of the absolute values of the terms that the gradient is the sum of, without
   /// the slope of the soft cap. What arithmetic in f32 loses is in proportion to it.
   std::vector<float> gradient_terms;
+  /// [rows] each of every output of rows, whether it is asked for or not: the logsumexp of the transformed logits, NaN
+  /// where these hold +infinity; argmax as the first NaN, else the first largest logit. What depends on a class is of no
+  /// meaning for probabilities.
+  std::array<std::vector<double>, cross_entropy_outputs.size()> of_rows;
   std::int64_t bad_targets = 0;    ///< rows whose target is neither a class nor ignore_index
   std::int64_t first_bad_row = 0;  ///< of no meaning where bad_targets is 0
+
+  /// Of those the one whose field that is.
+  [[nodiscard]] std::vector<double>& operator[](bool CrossEntropyFlags::*output);
+  [[nodiscard]] const std::vector<double>& operator[](bool CrossEntropyFlags::*output) const;
 };
 
 /// Loss and gradient of the true class come from the sum over the other classes, so that nothing cancels when
