@@ -64,7 +64,7 @@ TEST_F(TimeCommand, RefusesConfigsThatCannotRun) {
   for (const auto& [config, message] :
        {std::pair{"block/warps=1,vec=8,load=ca,store=wb", "softmax f32 8 x 1000"},
         {"block/warps=1,vec=4", "\"load=\" too"},
-        {"foo", "a variant that is one of warp, packed, block"}}) {
+        {"foo", "a variant that is one of warp, packed, transpose, block"}}) {
     const Finished refused = time_softmax({"--config", config});
     EXPECT_EQ(refused.status, 2);
     EXPECT_NE(refused.err.find("--config is"), std::string::npos) << refused.err;

@@ -35,8 +35,8 @@ const std::vector<Room> rooms{
 /// say what else can be asked of the library: they are for rooms that answer or ask.
 bool is_foundation(std::string_view header) {
   static const std::set<std::string_view> foundation{
-      "ce/dtype.hpp", "ce/error.hpp",      "ce/export.hpp",          "ce/language.hpp",
-      "ce/log.hpp",   "ce/operations.hpp", "ce/source_location.hpp", "ce/version.hpp"};
+      "ce/dtype.hpp",      "ce/error.hpp", "ce/export.hpp",          "ce/language.hpp", "ce/log.hpp",
+      "ce/operations.hpp", "ce/ranks.hpp", "ce/source_location.hpp", "ce/version.hpp"};
   return foundation.contains(header);
 }
 
