@@ -73,7 +73,7 @@ struct Operation : OperationDefaults {
   static constexpr bool reduces = !problem::from_statistics && (forward || class_sums),
                         has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
-  static constexpr bool replaces_target = has_target && forward && !class_sums && !Logits::bounded;
+  static constexpr bool replaces_target = has_target && forward && !class_sums && !problem::softcap;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
@@ -320,7 +320,7 @@ struct Operation : OperationDefaults {
     } else if constexpr (Logits::bounded) {
       return add_exponentials(stats, tile, transform(), factor(), target, NoVisitor{});
     } else {
-      if constexpr (replaces_target) tile.replace(target, padding());
+      if constexpr (has_target) tile.replace(target, padding());
       return add_exponentials(stats, tile, factor());
     }
   }

@@ -14,7 +14,9 @@ constexpr bool weighted_mean = counts_rows && problem::weights && !problem::prob
 /// The losses that rows leave in the workspace say which of them count: others leave -0. So nobody has to read all
 /// targets again.
 constexpr bool losses_tell = counts_rows && !weighted_mean && !problem::probabilities;
-CE_DEVICE float loss_to_sum(float loss, bool counts) { return counts ? loss + 0.f : -0.f; }
+/// A comparison makes 0 of a loss that is -0. To add 0 would become a multiply-add with the weight that comes before it,
+/// which is -0 where their product underflows.
+CE_DEVICE float loss_to_sum(float loss, bool counts) { return !counts ? -0.f : loss == 0.f ? 0.f : loss; }
 CE_DEVICE bool is_of_counted_row(float loss) {
   uint32 bits;
   put_bits(bits, loss);

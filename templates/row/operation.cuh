@@ -31,7 +31,8 @@
 //   needs_maximum()                exponentials could overflow or vanish if all maxima were 0
 //   caps, cap(tile)                logits are put under a soft cap, in place: once for each time that a tile is read, after
 //                                  its maximum is known and before its outputs, by add() or cap()
-//   replaces_target                add() takes the target's logit for padding(), and nothing else that add() does depends on it
+//   replaces_target                add() takes the target's logit, as it is in memory, for padding(), and nothing else that add()
+//                                  does depends on it: not where a cap makes something finite of that
 //   some_simple                    some tiles are simple and others are not
 //   entropy_gradient               outputs depend on the entropy of the row
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for

@@ -114,6 +114,22 @@ TEST_F(HostNumerics, ManyRows) {
                   warp}});
 }
 
+/// Shared memory has the logits as they were given: a cap makes something finite of what is put in the target's place there.
+TEST_F(HostNumerics, TransposedRowsUnderACap) {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int lanes : {1, 4}) {
+      const int vec = 16 / static_cast<int>(size_of(dtype));
+      cases.push_back({{.operation = generator::Operation::cross_entropy,
+                        .dtype = dtype,
+                        .has = {.softcap = true},
+                        .rows = 150,
+                        .columns = 2 * vec * lanes},
+                       {.variant = "transpose", .warps = 2, .vec = vec, .lanes = lanes}});
+    }
+  check(cases);
+}
+
 TEST_F(HostNumerics, Streams) {
   for (const auto operation :
        {generator::Operation::copy, generator::Operation::read, generator::Operation::add})

@@ -25,12 +25,30 @@ using generator::Problem;
 
 constexpr std::int64_t ignored = -100;
 
+const generator::Config config_of_rows{.variant = "warp", .warps = 4, .vec = 1, .lanes = 1, .rows = 1};
+
+/// Zeroed, for a problem that needs one.
+class ZeroedWorkspace {
+ public:
+  explicit ZeroedWorkspace(const Problem& problem)
+      : memory_(static_cast<std::size_t>(workspace_bytes(problem)) + alignof(Workspace)) {
+    void* place = memory_.data();
+    std::size_t room = memory_.size();
+    workspace_ = static_cast<Workspace*>(
+        std::align(alignof(Workspace), memory_.size() - alignof(Workspace), place, room));
+  }
+  [[nodiscard]] Workspace* get() const { return workspace_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  Workspace* workspace_;
+};
+
 /// The last step of a mean of losses alone, after rows that left these losses.
 class LossSum {
  public:
   explicit LossSum(const Problem& problem) : problem_(problem) {
-    const generator::Program program = tuner::build(
-        *device_, cache_, problem, {.variant = "warp", .warps = 4, .vec = 1, .lanes = 1, .rows = 1});
+    const generator::Program program = tuner::build(*device_, cache_, problem, config_of_rows);
     const generator::Step& step = program.steps.back();
     module_ = device_->load(program.sources[step.source].binary);
     launch_ = {module_->function(step.entry),
@@ -40,11 +58,8 @@ class LossSum {
   }
 
   [[nodiscard]] float of(const std::vector<float>& losses, const std::vector<std::int64_t>& targets) {
-    std::vector<std::byte> memory(static_cast<std::size_t>(workspace_bytes(problem_)) + alignof(Workspace));
-    void* place = memory.data();
-    std::size_t room = memory.size();
-    auto* workspace = static_cast<Workspace*>(
-        std::align(alignof(Workspace), memory.size() - alignof(Workspace), place, room));
+    const ZeroedWorkspace zeroed(problem_);
+    Workspace* const workspace = zeroed.get();
     std::copy(losses.begin(), losses.end(), workspace->losses);
     float loss = 0;
     Arguments arguments{.rows = problem_.rows,
@@ -95,6 +110,51 @@ TEST(LossSum, IsTheMeanOfTheRowsThatCount) {
     const double expected = total / static_cast<double>(counted);
     EXPECT_NEAR(sum.of(losses, targets), expected, 1e-5 * expected) << rows << " rows";
   }
+}
+
+/// Of more rows than have their targets counted. Most losses are 0, and with a negative weight -0.
+TEST(LossSum, CountsRowsWithoutALoss) {
+  const Problem problem{.operation = generator::Operation::cross_entropy,
+                        .dtype = DType::f32,
+                        .loss_dtype = DType::f32,
+                        .reduction = Reduction::mean,
+                        .has = {.row_weights = true, .argmax_out = true},
+                        .rows = (std::int64_t{1} << 17) + 1,
+                        .columns = 2};
+  const auto device = runtime::open_host_device();
+  cache::Cache cache = cache::Cache::in_memory();
+  const auto rows = static_cast<std::size_t>(problem.rows);
+  std::vector<float> logits, weights;
+  std::vector<std::int64_t> targets;
+  std::vector<long long> argmax(rows);
+  std::int64_t counted = 0, equal = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const bool is_equal = row % 100 == 0, is_ignored = row % 3 == 1;
+    logits.insert(logits.end(), {is_equal ? 0.F : 400.F, 0.F});
+    weights.push_back(row % 2 == 0 ? -1.F : 1.F);
+    targets.push_back(is_ignored ? ignored : 0);
+    counted += is_ignored ? 0 : 1;
+    equal += is_equal && !is_ignored ? 1 : 0;  // their weights are -1
+  }
+  const ZeroedWorkspace workspace(problem);
+  TargetStatus status{};
+  float loss = 0;
+  const Arguments arguments{.input = logits.data(),
+                            .input_layout = {.row = problem.columns, .column = 1},
+                            .rows = problem.rows,
+                            .target = targets.data(),
+                            .loss = &loss,
+                            .row_weight = weights.data(),
+                            .argmax = argmax.data(),
+                            .workspace = workspace.get(),
+                            .status = &status,
+                            .ignore_index = ignored};
+  tuner::Kernel(*device, tuner::build(*device, cache, problem, config_of_rows))
+      .launch(problem, arguments, nullptr);
+  device->synchronize(nullptr);
+  const double expected = -std::log(2.) * static_cast<double>(equal) / static_cast<double>(counted);
+  EXPECT_NEAR(loss, expected, -1e-5 * expected);
+  EXPECT_EQ(status.count, 0);
 }
 
 }  // namespace
