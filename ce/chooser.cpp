@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
@@ -65,6 +66,14 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
       "tuned {} on {}: {} of {} configs ({} quarantined), winner {}, {:.4g} GB/s, took {:.1f} s",
       generator::title(report.problem), device.model().name, report.tried, report.configs, wrong,
       generator::to_text(report.winner), report.gbs, report.seconds);
+}
+
+bool is_same(const Choice& a, const Choice& b) {
+  const auto all = [](const Choice& choice) {
+    const auto& [config, origin, reason, key, provisional, row_us] = choice;
+    return std::tie(config, origin, reason, key, provisional, row_us);
+  };
+  return all(a) == all(b);
 }
 
 }  // namespace
@@ -276,7 +285,9 @@ const PlanTable::Entry& Chooser::fallback(const Problem& problem, Stream stream,
     return *before;
   Known best = known(problem, stream, Wanted::anything);
   if (!best.unverified.empty()) {
-    best = best_known(problem, "what is known is not verified on this machine: " + best.unverified);
+    const std::string unverified = "what is known is not verified on this machine: " + best.unverified;
+    if (before != nullptr && before->choice.reason.ends_with(unverified)) return *before;
+    best = best_known(problem, unverified);
     best.choice.provisional = true;
   } else if (!best.is_winner) {
     if (best.kernel)
@@ -437,10 +448,16 @@ generator::Program Chooser::build(const Problem& problem, const generator::Confi
   return program;
 }
 
-/// With what the Choice says of any kernel: its config and key.
+/// With what the Choice says of any kernel: its config and key. It gives way to what use() was told during the search that
+/// found it, or of which nothing could be loaded yet. What the table has already it gets no second time: it forgets nothing.
 const PlanTable::Entry& Chooser::put(const Problem& problem, tuner::Kernel kernel, Choice choice) {
   choice.config = generator::to_text(kernel.config());
   choice.key = tuner_.key(problem).id();
+  if (const auto known = told_.find(choice.key); known != told_.end() && choice.origin != Origin::told)
+    choice.provisional |= known->second != choice.config;
+  if (const PlanTable::Entry* before = plans_.find(problem);
+      before != nullptr && is_same(before->choice, choice))
+    return *before;
   return plans_.put(problem, std::move(kernel), std::move(choice));
 }
 

@@ -13,6 +13,7 @@
 #include "ce/stats.hpp"
 #include "tests/ce/chooser_fixture.hpp"
 #include "tests/ce/log_lines.hpp"
+#include "tuner/serving.hpp"
 
 namespace ce::test {
 namespace {
@@ -110,6 +111,53 @@ TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
   device.compilers.open();
   thread.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
+}
+
+/// Ranks agree on a config while a thread of this one is still searching.
+TEST_F(ChooserTest, WhatASearchFindsGivesWayToWhatWasToldMeanwhile) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  for (const std::size_t rank : {0, 1}) {  // the search finds one of them at most
+    const std::string told = generator::to_text(ranked.at(rank));
+    cache::Cache own = cache::Cache::in_memory();
+    Chooser chooser(device, own, quick_settings(), Policy::tune);
+    device.timers.close();
+    Choice tuned;
+    std::jthread thread([&] { tuned = choose(chooser); });
+    device.timers.wait();
+    chooser.use(tuner::Tuner(device, own, quick_settings()).key(small_problem()).id(), told);
+    device.timers.open();
+    thread.join();
+    EXPECT_EQ(tuned.origin, Origin::tuned);
+    EXPECT_EQ(tuned.provisional, tuned.config != told);
+    EXPECT_EQ(choose(chooser).config, told);
+    EXPECT_FALSE(choose(chooser).provisional);
+  }
+}
+
+/// What was told is compiled and verified once that is possible; until then the winner of the database serves.
+TEST_F(ChooserTest, WhatWasToldRunsAfterACapture) {
+  Chooser other(device, database, quick_settings(), Policy::tune);
+  const Choice winner = choose(other);
+  std::string told;  // a config that the search has not verified
+  for (const generator::Config& config : tuner::safe_defaults(small_problem(), device.model())) {
+    const auto built = tuner::build(device, database, small_problem(), config);
+    if (database.is_verified(built.compile_key(), tuner::machine_of(device))) continue;
+    told = generator::to_text(config);
+    break;
+  }
+  ASSERT_NE(told, "");
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(small_problem());
+  for (const Policy policy : {Policy::frozen, Policy::lookup, Policy::tune}) {
+    Chooser chooser(device, database, quick_settings(), policy);
+    chooser.use(key.id(), told);
+    if (policy == Policy::frozen) {
+      device.captures = true;
+      EXPECT_EQ(choose(chooser).config, winner.config);
+      EXPECT_EQ(&chooser.choose(small_problem(), nullptr), &chooser.choose(small_problem(), nullptr));
+      device.captures = false;
+    }
+    EXPECT_EQ(choose(chooser).config, told) << name(policy);
+  }
 }
 
 TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {

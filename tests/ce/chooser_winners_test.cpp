@@ -195,6 +195,8 @@ TEST_F(ChooserTest, AWinnerFromElsewhereIsVerifiedOnceBeforeItServes) {
       EXPECT_THROW(choose(capturing), Unsupported);
       Chooser lookup(device, database, quick_settings(), Policy::lookup);
       const Choice choice = choose(lookup);
+      EXPECT_EQ(&lookup.choose(problem, nullptr), &lookup.choose(problem, nullptr))
+          << "a kernel for each call";
       EXPECT_TRUE(choice.provisional);
       EXPECT_THAT(choice.reason, HasSubstr("not verified on this machine: the stream is being captured"));
       device.captures = false;

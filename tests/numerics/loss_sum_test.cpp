@@ -1,4 +1,4 @@
-// ce_sum on the host device: losses of as many rows as it has blocks for, and of more, against f64.
+// ce_sum on the host device: of as many rows as it has blocks for, of more, and of losses that are 0, against f64.
 #include <gtest/gtest.h>
 
 #include <cmath>
