@@ -173,7 +173,7 @@ std::optional<generator::Program> find_built(cache::Cache& cache, const generato
     if (!binary) return std::nullopt;
     source.binary = *std::move(binary);
   }
-  if (std::string more; keys >> more) return std::nullopt;  // it names other sources
+  if (std::string more; !(keys >> more).fail()) return std::nullopt;  // it names other sources
   return program;
 }
 
