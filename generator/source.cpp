@@ -27,19 +27,23 @@ constexpr std::string_view scale_gradient_file = "kernels/scale_gradient.cuh";
 constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
-/// The file with the operation as Variants run it; empty for the ceilings.
-std::string_view operation_file(Operation operation) {
+/// The operation as Variants run it.
+struct OperationTemplate {
+  std::string_view file, type;  ///< empty for the ceilings
+};
+OperationTemplate template_of(Operation operation) {
   switch (operation) {
     case Operation::softmax:
-    case Operation::log_softmax: return "operations/softmax.cuh";
+    case Operation::log_softmax: return {"operations/softmax.cuh", "Softmax"};
     case Operation::softmax_backward:
-    case Operation::log_softmax_backward: return "operations/softmax_backward.cuh";
+    case Operation::log_softmax_backward: return {"operations/softmax_backward.cuh", "SoftmaxBackward"};
     case Operation::cross_entropy:
-    case Operation::cross_entropy_backward:
+    case Operation::cross_entropy_backward: return {"operations/cross_entropy.cuh", "CrossEntropy"};
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:
     case Operation::cross_entropy_shard_backward:
-    case Operation::cross_entropy_exchange: return "operations/cross_entropy.cuh";
+    case Operation::cross_entropy_exchange:
+      return {"operations/cross_entropy_ranks.cuh", "CrossEntropyOfRanks"};
     case Operation::copy:
     case Operation::read:
     case Operation::add: return {};
@@ -185,8 +189,11 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   write_config(text, variant, config, problem);
   text.line("using ce::Arguments;");
   text.line("");
-  if (const std::string_view operation = operation_file(problem.operation); !operation.empty()) {
-    text.line("#include \"{}\"", operation);
+  if (const auto [file, type] = template_of(problem.operation); !file.empty()) {
+    text.line("#include \"{}\"", file);
+    text.line("namespace ce {{");
+    text.line("using Operation = {};", type);
+    text.line("}}  // namespace ce");
     text.line("");
   }
   write_template(text, variant.file);
@@ -242,7 +249,7 @@ void flatten(std::string_view text, const std::map<std::string, std::string>& he
 
 std::string digest_of_templates(Operation operation, const Variant& chosen) {
   std::set<std::string, std::less<>> files{std::string(chosen.file)};
-  if (const std::string_view file = operation_file(operation); !file.empty()) files.emplace(file);
+  if (const std::string_view file = template_of(operation).file; !file.empty()) files.emplace(file);
   if (is_cross_entropy(operation)) files.emplace(loss_sum_file);
   std::string all;
   for (const std::string& file : files) all += template_text(file);

@@ -18,13 +18,8 @@
 //
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
 // and is noted in the status. The backward operation, and losses whose lse the caller gives, read lse instead of finding it.
-//
-// Where the classes are spread over ranks, three operations take its place: `shard` leaves the statistics of a rank's
-// columns, `merge` has the results of rows from those of all ranks, and a backward operation reads what that has merged.
-// Or one takes their place whose kernels tell each other while they run (exchange.cuh).
 #pragma once
 #include "operations/class_weights.cuh"
-#include "operations/exchange.cuh"
 #include "operations/fused_sums.cuh"
 #include "operations/logits.cuh"
 #include "row/exponentials.cuh"
@@ -61,7 +56,7 @@ struct KeptScale<true> {
   CE_DEVICE float kept_scale() const { return scale; }
 };
 
-struct Operation : OperationDefaults {
+struct CrossEntropy : OperationDefaults {
   using Weight = problem::Weight;
   using ClassWeights = ce::ClassWeights;
   static constexpr bool forward = !problem::from_lse;
@@ -80,7 +75,6 @@ struct Operation : OperationDefaults {
   static constexpr bool exchanges = problem::exchanges;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
-  using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
 
   struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
@@ -170,8 +164,8 @@ struct Operation : OperationDefaults {
 
   RowPrefetch prefetch;
 
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const RowPrefetch& e,
-                      const KernelScalars& kernel_scalars)
+  CE_DEVICE CrossEntropy(const Arguments& a, int64 r, bool l, const RowPrefetch& e,
+                         const KernelScalars& kernel_scalars)
       : arguments(a),
         row(r),
         leader(l),
@@ -181,8 +175,8 @@ struct Operation : OperationDefaults {
     if constexpr (problem::row_scales) is_scaled = kernel_scalars.is_scale(e.row_scale);
     if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
   }
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l)
-      : Operation(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
+  CE_DEVICE CrossEntropy(const Arguments& a, int64 r, bool l)
+      : CrossEntropy(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
   /// What outputs need of a row.
   struct Finalized : KeptTerms<entropy_gradient>, KeptScale<problem::row_scales && caps> {
     Probability probability;
@@ -205,7 +199,7 @@ struct Operation : OperationDefaults {
     return row;
   }
   /// For outputs only, of the row given to use_finalized().
-  CE_DEVICE explicit Operation(const Arguments& a)
+  CE_DEVICE explicit CrossEntropy(const Arguments& a)
       : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
   CE_DEVICE void use_finalized(const Finalized& of) {
     probability = of.probability;
@@ -325,34 +319,10 @@ struct Operation : OperationDefaults {
     }
   }
 
-  /// Where ranks tell each other: by whole warps, before the first row; by one thread, after the last.
-  CE_DEVICE static void begin_rows(const Arguments& arguments) {
-    if constexpr (problem::exchanges) Exchange(arguments).begin();
-  }
-  CE_DEVICE static void end_rows(const Arguments& arguments) {
-    if constexpr (problem::exchanges) Exchange(arguments).end();
-  }
-  CE_DEVICE void finalize(const Stats& found) {
-    if constexpr (problem::shard)
-      total.stats.assign(found);
-    else if constexpr (problem::from_statistics)
-      finalize_row(take_target(merged()));
-    else if constexpr (problem::exchanges)
-      finalize_row(take_target(Exchange(arguments).template hear<Shard>(row, factor())));
-    else
-      finalize_row(found);
-  }
-  /// By whole warps, where ranks tell each other: what this one's columns say, for finalize() of all ranks to hear.
-  CE_DEVICE void tell(const Stats& found) const {
-    uint32 words[Shard::words];
-    own_statistics(found).put(words);
-    Exchange(arguments).tell(row, words);
-  }
+  CE_DEVICE void finalize(const Stats& found) { finalize_row(found); }
 
   CE_DEVICE void store_row_results() const {
-    if constexpr (problem::shard) {
-      if (leader) own_statistics(total.stats).put(statistics_out());
-    } else if constexpr (problem::losses) {
+    if constexpr (problem::losses) {
       if (leader) put_results();
       if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
     }
@@ -399,32 +369,7 @@ struct Operation : OperationDefaults {
   CE_DEVICE int target_column() const { return target; }
   CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
- private:
-  /// What a row without a scale has no number of.
-  CE_DEVICE float if_scaled(float value) const {
-    if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
-    return value;
-  }
-  /// Of all ranks.
-  CE_DEVICE Shard merged() const {
-    Shard all = Shard::merged(arguments, row, factor());
-    if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());
-    return all;
-  }
-  CE_DEVICE Stats take_target(const Shard& all) {
-    u_target = all.u_target;
-    target_slope = all.slope;
-    return all.stats;
-  }
-  /// Whether the target's exponential is missing in the statistics.
-  CE_DEVICE bool adds_target() const {
-    return problem::from_statistics || problem::exchanges ? has_target && !dead : target != nowhere;
-  }
-  /// Among all classes.
-  CE_DEVICE int target_class() const { return problem::exchanges && !dead ? int(prefetch.index) : target; }
-  CE_DEVICE uint32* statistics_out() const {
-    return arguments.statistics_out + row * arguments.statistics_words;
-  }
+ protected:
   CE_DEVICE void finalize_row(const Stats& stats) {
     float weights = class_count(arguments);  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
@@ -459,6 +404,18 @@ struct Operation : OperationDefaults {
     }
   }
 
+ private:
+  /// What a row without a scale has no number of.
+  CE_DEVICE float if_scaled(float value) const {
+    if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
+    return value;
+  }
+  /// Whether the target's exponential is missing in the statistics.
+  CE_DEVICE bool adds_target() const {
+    return problem::from_statistics || problem::exchanges ? has_target && !dead : target != nowhere;
+  }
+  /// Among all classes.
+  CE_DEVICE int target_class() const { return problem::exchanges && !dead ? int(prefetch.index) : target; }
   CE_DEVICE static bool is_class(const Arguments& arguments, int64 index) {
     return index >= 0 && index < class_count(arguments);
   }
@@ -611,14 +568,6 @@ struct Operation : OperationDefaults {
     }
   }
 
-  /// What the other ranks are to know of this one's columns.
-  CE_DEVICE Shard own_statistics(const Stats& found) const {
-    Shard own;
-    if (!dead || needs_all_rows) own.stats.assign(found);
-    if (target != nowhere) own.u_target = u_target, own.slope = target_slope;
-    own.name_classes(arguments);
-    return own;
-  }
   CE_DEVICE void put_results() const {
     if (!needs_all_rows && dead) {
       put_losses(dead_value, dead_value);
@@ -681,6 +630,6 @@ struct Operation : OperationDefaults {
   }
 };
 
-static_assert(RowOperation<Operation>);
+static_assert(RowOperation<CrossEntropy>);
 
 }  // namespace ce

@@ -6,7 +6,7 @@
 
 namespace ce {
 
-struct Operation : OperationDefaults {
+struct Softmax : OperationDefaults {
   using Stats = SoftmaxStats<softmax_stats()>;
   static constexpr bool reduces = true, has_output = true;
 
@@ -49,6 +49,6 @@ struct Operation : OperationDefaults {
   }
 };
 
-static_assert(RowOperation<Operation>);
+static_assert(RowOperation<Softmax>);
 
 }  // namespace ce

@@ -7,7 +7,7 @@
 
 namespace ce {
 
-struct Operation : OperationDefaults {
+struct SoftmaxBackward : OperationDefaults {
   using Stats = SoftmaxStats<softmax_backward_stats()>;
   static constexpr bool reduces = true, has_output = true;
 
@@ -44,6 +44,6 @@ struct Operation : OperationDefaults {
   }
 };
 
-static_assert(RowOperation<Operation>);
+static_assert(RowOperation<SoftmaxBackward>);
 
 }  // namespace ce

@@ -304,7 +304,8 @@ TEST(Program, AVariantMustServeTheOperation) {
 /// A change of any file that a kernel is made of makes its measurements those of another kernel.
 TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
   for (const auto operation : {Operation::softmax, Operation::log_softmax_backward, Operation::cross_entropy,
-                               Operation::cross_entropy_backward, Operation::copy})
+                               Operation::cross_entropy_backward, Operation::cross_entropy_shard,
+                               Operation::cross_entropy_exchange, Operation::copy})
     for (const Variant& variant : variants()) {
       const Problem problem =
           test::nearest_served(variant, {.operation = operation, .rows = 64, .columns = 4096});
@@ -312,8 +313,8 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
       const Config config = test::configs_of(variant, problem, test::limits_of(90)).front();
       SCOPED_TRACE(title(problem) + " " + to_text(config));
       std::set<std::string> files{std::string(variant.file)};
-      for (const char* file :
-           {"operations/softmax.cuh", "operations/softmax_backward.cuh", "operations/cross_entropy.cuh"})
+      for (const char* file : {"operations/softmax.cuh", "operations/softmax_backward.cuh",
+                               "operations/cross_entropy.cuh", "operations/cross_entropy_ranks.cuh"})
         if (std::string_view(generate(problem, config).sources.front().flat())
                 .find(template_text(file).substr(0, 60)) != std::string_view::npos)
           files.insert(file);

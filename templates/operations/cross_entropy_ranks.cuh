@@ -1,0 +1,69 @@
+// Cross entropy where the classes are spread over ranks: what an operation adds to that of one rank.
+//
+// Three operations take its place: `shard` leaves the statistics of a rank's columns, `merge` has the results of rows from
+// those of all ranks, and a backward operation reads what that has merged. Or one takes their place whose kernels tell each
+// other while they run (exchange.cuh).
+#pragma once
+#include "operations/cross_entropy.cuh"
+#include "operations/exchange.cuh"
+
+namespace ce {
+
+struct CrossEntropyOfRanks : CrossEntropy {
+  using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
+
+  using CrossEntropy::CrossEntropy;
+  /// Where ranks tell each other: by whole warps, before the first row; by one thread, after the last.
+  CE_DEVICE static void begin_rows(const Arguments& arguments) {
+    if constexpr (problem::exchanges) Exchange(arguments).begin();
+  }
+  CE_DEVICE static void end_rows(const Arguments& arguments) {
+    if constexpr (problem::exchanges) Exchange(arguments).end();
+  }
+  CE_DEVICE void finalize(const Stats& found) {
+    if constexpr (problem::shard)
+      total.stats.assign(found);
+    else if constexpr (problem::from_statistics)
+      finalize_row(take_target(merged()));
+    else
+      finalize_row(take_target(Exchange(arguments).template hear<Shard>(row, factor())));
+  }
+  /// By whole warps, where ranks tell each other: what this one's columns say, for finalize() of all ranks to hear.
+  CE_DEVICE void tell(const Stats& found) const {
+    uint32 words[Shard::words];
+    own_statistics(found).put(words);
+    Exchange(arguments).tell(row, words);
+  }
+  CE_DEVICE void store_row_results() const {
+    if constexpr (!problem::shard) return CrossEntropy::store_row_results();
+    if (leader) own_statistics(total.stats).put(statistics_out());
+  }
+
+ private:
+  /// Of all ranks.
+  CE_DEVICE Shard merged() const {
+    Shard all = Shard::merged(arguments, row, factor());
+    if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());
+    return all;
+  }
+  CE_DEVICE Stats take_target(const Shard& all) {
+    u_target = all.u_target;
+    target_slope = all.slope;
+    return all.stats;
+  }
+  /// What the other ranks are to know of this one's columns.
+  CE_DEVICE Shard own_statistics(const Stats& found) const {
+    Shard own;
+    if (!dead || needs_all_rows) own.stats.assign(found);
+    if (target != nowhere) own.u_target = u_target, own.slope = target_slope;
+    own.name_classes(arguments);
+    return own;
+  }
+  CE_DEVICE uint32* statistics_out() const {
+    return arguments.statistics_out + row * arguments.statistics_words;
+  }
+};
+
+static_assert(RowOperation<CrossEntropyOfRanks>);
+
+}  // namespace ce
