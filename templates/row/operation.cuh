@@ -83,6 +83,8 @@ struct OperationDefaults {
   CE_DEVICE void set_target(Element) {}
   CE_DEVICE void store_row_results() const {}
   CE_DEVICE static void begin_rows(const Arguments&) {}
+  template <class Stats>
+  CE_DEVICE static void tell(const Stats&) {}
   CE_DEVICE static void end_rows(const Arguments&) {}
   CE_DEVICE static bool needs_maximum() { return false; }
   CE_DEVICE bool fast() const { return true; }

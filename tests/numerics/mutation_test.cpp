@@ -40,7 +40,7 @@ const Mutation mutations[] = {
      false},
     {"the last vector forgotten", "(reaches || v < end)", "(v < end - 1)", false},
     {"vectors before the row", "(past || v >= partition.first)", "true", false},
-    {"the target not left out of the sum", "tile.replace(target, -infinity());", "", true},
+    {"the target not left out of the sum", "tile.replace(target, padding());", "", true},
     {"the target's gradient not set", "const bool own = distance >= 0 &&",
      "const bool own = distance >= 1000000 &&", true},
     {"the gradient of the target one column off", "target_column() const { return target; }",
