@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
@@ -66,14 +65,6 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
       "tuned {} on {}: {} of {} configs ({} quarantined), winner {}, {:.4g} GB/s, took {:.1f} s",
       generator::title(report.problem), device.model().name, report.tried, report.configs, wrong,
       generator::to_text(report.winner), report.gbs, report.seconds);
-}
-
-bool is_same(const Choice& a, const Choice& b) {
-  const auto all = [](const Choice& choice) {
-    const auto& [config, origin, reason, key, provisional, row_us] = choice;
-    return std::tie(config, origin, reason, key, provisional, row_us);
-  };
-  return all(a) == all(b);
 }
 
 }  // namespace
@@ -455,8 +446,7 @@ const PlanTable::Entry& Chooser::put(const Problem& problem, tuner::Kernel kerne
   choice.key = tuner_.key(problem).id();
   if (const auto known = told_.find(choice.key); known != told_.end() && choice.origin != Origin::told)
     choice.provisional |= known->second != choice.config;
-  if (const PlanTable::Entry* before = plans_.find(problem);
-      before != nullptr && is_same(before->choice, choice))
+  if (const PlanTable::Entry* before = plans_.find(problem); before != nullptr && before->choice == choice)
     return *before;
   return plans_.put(problem, std::move(kernel), std::move(choice));
 }

@@ -18,14 +18,11 @@
 
 namespace ce {
 
-/// The optional inputs and outputs of cross entropy that an operation has.
+/// Optional inputs and outputs of cross entropy that an operation has.
 template <class Tensors>
 [[nodiscard]] consteval std::size_t optional_tensors() {
   std::size_t count = 0;
-  for (const auto& output : generator::cross_entropy_outputs)
-    count += output.member.template of<Tensors>() != nullptr;
-  for (const auto& input : generator::cross_entropy_inputs)
-    count += input.member.template of<Tensors>() != nullptr;
+  generator::for_each_optional_tensor<Tensors>([&](const auto&, auto) { ++count; });
   return count;
 }
 
@@ -38,12 +35,8 @@ template <class Tensors>
     static_assert(sizeof...(own) + optional_tensors<Tensors>() == count);
     std::array<const ConstTensor*, count> all{view_of(own)...};
     std::size_t next = sizeof...(own);
-    const auto add = [&](const auto& row) {
-      if (const auto member = row.member.template of<Tensors>(); member != nullptr)
-        all[next++] = view_of(tensors.*member);
-    };
-    generator::for_each_row<generator::cross_entropy_outputs>(add);
-    generator::for_each_row<generator::cross_entropy_inputs>(add);
+    generator::for_each_optional_tensor<Tensors>(
+        [&](const auto&, auto member) { all[next++] = view_of(tensors.*member); });
     return all;
   };
   if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {

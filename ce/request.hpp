@@ -74,21 +74,12 @@ void set_logits_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
 }
-/// Of the optional inputs and outputs.
+/// Of the optional inputs and outputs. An input may have the place of an output that cannot be asked for then.
 template <class Tensors>
 void set_optional_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
-  const auto set = [&](std::size_t argument, const void* data) {
-    std::memcpy(reinterpret_cast<std::byte*>(&arguments) + argument, &data, sizeof data);
-  };
-  generator::for_each_row<generator::cross_entropy_outputs>([&](const auto& output) {
-    if (const auto member = output.member.template of<Tensors>(); member != nullptr)
-      set(output.argument, (tensors.*member).data);
-  });
-  // An input may have the place of an output that cannot be asked for then.
-  generator::for_each_row<generator::cross_entropy_inputs>([&](const auto& input) {
-    if (const auto member = input.member.template of<Tensors>();
-        member != nullptr && (tensors.*member).data != nullptr)
-      set(input.argument, (tensors.*member).data);
+  generator::for_each_optional_tensor<Tensors>([&](const auto& row, auto member) {
+    if (const void* data = (tensors.*member).data; data != nullptr)
+      std::memcpy(reinterpret_cast<std::byte*>(&arguments) + row.argument, &data, sizeof data);
   });
 }
 

@@ -77,6 +77,14 @@ Rejection rejects_vectors(const Config& config, const Problem& problem, const Li
   return reason ? reason : rejects_stores(config, problem);
 }
 
+/// What every variant asks for whose lanes hold narrow rows.
+/// \param words  of a lane's rows
+Rejection rejects_held(std::int64_t words, const Config& config, const Limits& limits) {
+  if (words > std::min(64, register_limit(config, limits) - working_registers))
+    return fmt::format("{} registers a thread for the rows alone", words);
+  return {};
+}
+
 /// What does not fit an int fits no shared memory either.
 int int_of(std::int64_t bytes) { return static_cast<int>(std::min<std::int64_t>(bytes, 1 << 30)); }
 
@@ -232,9 +240,9 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
   if (config.lanes >=
       2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(vectors, edge)))))
     return "more than half of the lanes without a vector";
-  const std::int64_t held = config.rows * per_lane * words_of_vector(config, problem);
-  if (held > 64 || held > register_limit(config, limits) - working_registers)
-    return fmt::format("{} registers a thread for the rows alone", held);
+  if (Rejection reason =
+          rejects_held(config.rows * per_lane * words_of_vector(config, problem), config, limits))
+    return reason;
   if (config.rows > 1 && per_lane * config.rows > 8) return "enough in flight with fewer rows";
   return {};
 }
@@ -260,12 +268,10 @@ Rejection rejects_packed(const Config& config, const Problem& problem, const Lim
   if (Rejection reason = rejects_loads(config, limits)) return reason;
   const PackedShape shape = packed_of(config, problem);
   if (shape.is_one_access() && shape.access() < 4) return "16-bit elements one by one";
-  constexpr int most_values = 96, most_words = 64;  // each value is code of its own
+  constexpr int most_values = 96;  // each is code of its own
   const int values = config.rows * shape.columns;
   if (values > most_values) return fmt::format("{} values a thread", values);
-  const int held = shape.inputs * shape.lane_bytes() / 4;
-  if (held > std::min(most_words, register_limit(config, limits) - working_registers))
-    return fmt::format("{} registers a thread for the rows alone", held);
+  if (Rejection reason = rejects_held(shape.inputs * shape.lane_bytes() / 4, config, limits)) return reason;
   if (packed_bytes(config, problem) > limits.shared_bytes_per_block)
     return "rows larger than the shared memory";
   return {};
@@ -293,9 +299,9 @@ Rejection rejects_transpose(const Config& config, const Problem& problem, const 
   const TransposeShape shape = transposed(config, problem);
   if (shape.vectors < 2 * shape.lanes) return "less than two vectors for each lane";
   if (shape.vectors % shape.lanes != 0) return "lanes with fewer vectors than others";
-  const std::int64_t held = ceil_div(shape.vectors, shape.lanes) * words_of_vector(config, problem);
-  if (held > std::min(64, register_limit(config, limits) - working_registers))
-    return fmt::format("{} registers a thread for the rows alone", held);
+  if (Rejection reason =
+          rejects_held(shape.vectors / shape.lanes * words_of_vector(config, problem), config, limits))
+    return reason;
   if (transpose_bytes(config, problem) > limits.shared_bytes_per_block)
     return "rows larger than the shared memory";
   return {};

@@ -76,14 +76,10 @@ std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
   const int tile_vectors = std::max(1, config.tile / config.vec);
   return problem.rows * std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), tile_vectors));
 }
+/// Where lanes share rows, or a lane has some.
 std::int64_t block_per_rows(const Config& config, const Problem& problem) {
-  return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps / config.lanes);
-}
-std::int64_t block_per_lane_rows(const Config& config, const Problem& problem) {
-  return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps);
-}
-std::int64_t block_per_warp_rows(const Config& config, const Problem& problem) {
-  return ceil_div(problem.rows, static_cast<std::int64_t>(32 / config.lanes) * config.warps);
+  const std::int64_t lanes = std::int64_t{32} * config.warps;
+  return ceil_div(problem.rows, std::max(1, config.rows) * lanes / std::max(1, config.lanes));
 }
 std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
   return problem.rows * config.split;
@@ -109,14 +105,14 @@ constexpr Variant all_variants[] = {
      .serves = serves_plain_rows,
      .constraints = rejects_packed,
      .shared_bytes = packed_bytes,
-     .blocks = block_per_lane_rows,
+     .blocks = block_per_rows,
      .steps = one_step},
     {.name = "transpose",
      .file = "kernels/transpose.cuh",
      .serves = serves_losses_alone,
      .constraints = rejects_transpose,
      .shared_bytes = transpose_bytes,
-     .blocks = block_per_warp_rows,
+     .blocks = block_per_rows,
      .steps = one_step},
     {.name = "block",
      .file = "kernels/block.cuh",

@@ -81,12 +81,8 @@ Request backward_request(const DeviceTensors& t, const runtime::Device& device) 
 
 template <class Tensors>
 Tensors with_optional(Tensors tensors, const DeviceTensors& t) {
-  const auto set = [&](const auto& row) {
-    if (const auto member = row.member.template of<Tensors>(); member != nullptr)
-      tensors.*member = t[row.tensor];
-  };
-  generator::for_each_row<generator::cross_entropy_outputs>(set);
-  generator::for_each_row<generator::cross_entropy_inputs>(set);
+  generator::for_each_optional_tensor<Tensors>(
+      [&](const auto& row, auto member) { tensors.*member = t[row.tensor]; });
   return tensors;
 }
 

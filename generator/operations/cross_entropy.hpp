@@ -381,9 +381,31 @@ constexpr void for_each_row(const Visit& visit) {
   (std::make_index_sequence<table.size()>());
 }
 
+/// Visits the optional outputs and then the optional inputs that an operation has.
+/// \param visit  gets the row, and the member of Tensors
+template <class Tensors, class Visit>
+constexpr void for_each_optional_tensor(const Visit& visit) {
+  const auto visit_own = [&](const auto& row) {
+    if (const auto member = row.member.template of<Tensors>(); member != nullptr) visit(row, member);
+  };
+  for_each_row<cross_entropy_outputs>(visit_own);
+  for_each_row<cross_entropy_inputs>(visit_own);
+}
+
+/// The place of a field's row in a table, where it must be.
+template <const auto& table>
+[[nodiscard]] constexpr std::size_t place_in(bool CrossEntropyFlags::*field) noexcept {
+  std::size_t i = 0;
+  while (table[i].field != field) ++i;
+  return i;
+}
+
 /// The place of an option in the table is that of its amount in Arguments.
 [[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOption& option) noexcept {
   return static_cast<std::size_t>(&option - cross_entropy_options.data());
+}
+[[nodiscard]] constexpr std::size_t place_of(bool CrossEntropyFlags::*field) noexcept {
+  return place_in<cross_entropy_options>(field);
 }
 static_assert(cross_entropy_options.size() <= most_amounts);
 
@@ -394,12 +416,7 @@ static_assert(cross_entropy_options.size() <= most_amounts);
 
 /// The option of a field. It must be one.
 [[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
-  std::size_t i = 0;
-  while (cross_entropy_options[i].field != field) ++i;
-  return cross_entropy_options[i];
-}
-[[nodiscard]] constexpr std::size_t place_of(bool CrossEntropyFlags::*field) noexcept {
-  return place_of(option_of(field));
+  return cross_entropy_options[place_of(field)];
 }
 
 /// How much of each option; by itself what changes nothing.

@@ -62,6 +62,8 @@ struct Choice {
   bool provisional = false;
   double row_us =
       0;  ///< microseconds that a row took when it was measured; 0: this process knows of no measurement
+
+  friend bool operator==(const Choice&, const Choice&) = default;
 };
 
 /// Where the device memory of a Context comes from: workspaces, and what tuning takes for a while. Both functions are

@@ -309,7 +309,9 @@ class CrossEntropyTrial {
 
   void add_results(const CrossEntropyReference& reference) {
     // Of a logsumexp; the z-loss squares it.
-    const double lse_error = 4e-6 + 2 * logit_error_;
+    const auto& of_lse =
+        cross_entropy_outputs.at(place_in<cross_entropy_outputs>(&CrossEntropyFlags::lse_out)).tolerance;
+    const double lse_error = of_lse.absolute + of_lse.absolute_of_logits * logit_error_;
     std::vector<float> z_slack, slack, logprob_slack;
     for (const double lse : reference[&CrossEntropyFlags::lse_out]) {
       const double size = std::isfinite(lse) ? std::abs(lse) : 0.;

@@ -246,19 +246,13 @@ class CrossEntropy {
   CrossEntropyReference result_;
 };
 
-std::size_t place_of_output(bool CrossEntropyFlags::*field) {
-  const auto is_it = [field](const CrossEntropyOutput& output) { return output.field == field; };
-  return static_cast<std::size_t>(std::ranges::find_if(cross_entropy_outputs, is_it) -
-                                  cross_entropy_outputs.begin());
-}
-
 }  // namespace
 
 std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) {
-  return of_rows.at(place_of_output(output));
+  return of_rows.at(place_in<cross_entropy_outputs>(output));
 }
 const std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) const {
-  return of_rows.at(place_of_output(output));
+  return of_rows.at(place_in<cross_entropy_outputs>(output));
 }
 
 void softmax_row(std::span<const double> x, std::span<double> y) {
