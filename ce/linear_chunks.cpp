@@ -20,6 +20,7 @@ std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
   std::string text = fmt::format("tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens),
                                  shape.hidden, shape.classes, name(shape.dtype), name(shape.logits));
   if (shape.drops_tokens()) text += " valid_tokens";
+  if (shape.exponentials) text += shape.wants_exponentials ? " exponentials" : " exponentials_or_logits";
   if (shape.hidden_grad) text += " hidden_grad";
   if (shape.weight_grad) text += fmt::format(" weight_grad={}", name(shape.weight_grad_dtype));
   if (shape.bias_grad) text += " bias_grad";
@@ -28,7 +29,9 @@ std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
 
 }  // namespace
 
-std::string text_of(const LinearPlan& plan) { return fmt::format("parts={}", plan.parts); }
+std::string text_of(const LinearPlan& plan) {
+  return fmt::format("parts={}{}", plan.parts, plan.schedule.exponentials ? ",exponentials" : "");
+}
 
 std::int64_t LinearPlans::Known::most_bytes() const noexcept {
   std::int64_t most = plan.schedule.workspace_bytes;

@@ -19,7 +19,8 @@
 
 namespace ce {
 
-/// "parts=2", of a plan whose chunks have half of the tokens of the largest: the same whatever the number of tokens.
+/// "parts=2", of a plan whose chunks have half of the tokens of the largest, "parts=2,exponentials" with exponentials: the same
+/// whatever the number of tokens.
 [[nodiscard]] std::string text_of(const LinearPlan& plan);
 
 /// Of each shape one plan, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.

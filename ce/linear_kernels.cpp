@@ -48,6 +48,35 @@ void LinearKernels::take_statistics(const generator::LinearStatistics& which, co
   launch(TakeStatistics{which, tile.columns, tile.stages, tile.cluster}, {.rows = blocks}, arguments, stream);
 }
 
+namespace {
+
+generator::Problem size_of_launch(const LinearExponentialsArguments& arguments) {
+  return {.rows = arguments.call.rows, .columns = arguments.columns};
+}
+
+}  // namespace
+
+void LinearKernels::find_references(const generator::LinearStatistics& which,
+                                    const LinearExponentialsArguments& arguments, Stream stream) {
+  launch(FindReferences{which}, size_of_launch(arguments), arguments, stream);
+}
+
+void LinearKernels::find_factors(const generator::LinearFactors& which,
+                                 const LinearExponentialsArguments& arguments, Stream stream) {
+  launch(which, size_of_launch(arguments), arguments, stream);
+}
+
+void LinearKernels::make_hidden_gradient(const generator::LinearStatistics& which,
+                                         const LinearExponentialsArguments& arguments, Stream stream) {
+  launch(MakeHiddenGradient{which}, size_of_launch(arguments), arguments, stream);
+}
+
+void LinearKernels::add_targets(const generator::LinearStatistics& which, DType weight_grad,
+                                const LinearExponentialsArguments& arguments, Stream stream) {
+  launch(FindOrder{which}, size_of_launch(arguments), arguments, stream);
+  launch(AddTargets{which, weight_grad}, size_of_launch(arguments), arguments, stream);
+}
+
 generator::Program LinearKernels::program_of(const Key& key) {
   struct Maker {
     generator::Program operator()(const Convert& convert) const {
@@ -69,6 +98,19 @@ generator::Program LinearKernels::program_of(const Key& key) {
     }
     generator::Program operator()(const TakeStatistics& take) const {
       return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster});
+    }
+    generator::Program operator()(const FindReferences& find) const {
+      return generator::linear_reference(find.which);
+    }
+    generator::Program operator()(const generator::LinearFactors& factors) const {
+      return generator::linear_factors(factors);
+    }
+    generator::Program operator()(const MakeHiddenGradient& make) const {
+      return generator::linear_hidden_gradient(make.which);
+    }
+    generator::Program operator()(const FindOrder& find) const { return generator::linear_order(find.which); }
+    generator::Program operator()(const AddTargets& add) const {
+      return generator::linear_weight_gradient(add.which, add.gradient);
     }
   };
   return std::visit(Maker{}, key);

@@ -13,6 +13,7 @@
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
 #include "templates/linear_arguments.cuh"
+#include "templates/linear_exponentials_arguments.cuh"
 #include "templates/linear_statistics_arguments.cuh"
 #include "tuner/kernel.hpp"
 
@@ -47,6 +48,19 @@ class LinearKernels {
   void take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
                        const LinearStatisticsArguments& arguments, std::int64_t blocks, Stream stream);
 
+  /// \param arguments  hidden, weight and what call has of the rows; writes reference
+  void find_references(const generator::LinearStatistics& which, const LinearExponentialsArguments& arguments,
+                       Stream stream);
+  /// \param arguments  also exponentials, maxima and statistics; writes row_factor, target_factor and scaled_hidden
+  void find_factors(const generator::LinearFactors& which, const LinearExponentialsArguments& arguments,
+                    Stream stream);
+  /// \param arguments  also product; writes hidden_grad
+  void make_hidden_gradient(const generator::LinearStatistics& which,
+                            const LinearExponentialsArguments& arguments, Stream stream);
+  /// \param arguments  writes order, and adds to weight_grad
+  void add_targets(const generator::LinearStatistics& which, DType weight_grad,
+                   const LinearExponentialsArguments& arguments, Stream stream);
+
   /// Compiler runs.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
@@ -78,8 +92,26 @@ class LinearKernels {
     int columns, stages, cluster;  ///< of the tile
     friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
   };
-  using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows,
-                           TakeStatistics>;
+  struct FindReferences {
+    generator::LinearStatistics which;
+    friend auto operator<=>(const FindReferences&, const FindReferences&) = default;
+  };
+  struct MakeHiddenGradient {
+    generator::LinearStatistics which;
+    friend auto operator<=>(const MakeHiddenGradient&, const MakeHiddenGradient&) = default;
+  };
+  struct FindOrder {
+    generator::LinearStatistics which;
+    friend auto operator<=>(const FindOrder&, const FindOrder&) = default;
+  };
+  struct AddTargets {
+    generator::LinearStatistics which;
+    DType gradient;
+    friend auto operator<=>(const AddTargets&, const AddTargets&) = default;
+  };
+  using Key =
+      std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows, TakeStatistics,
+                   FindReferences, generator::LinearFactors, MakeHiddenGradient, FindOrder, AddTargets>;
 
   [[nodiscard]] static generator::Program program_of(const Key& key);
   template <class Arguments>

@@ -109,8 +109,9 @@ class LinearCall {
 
   /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
   const Choice* run() {
-    if (shape_.statistics) return run_without_logits();
     if (shape_.tokens == 0) return run_without_tokens();
+    if (shape_.statistics) return run_without_logits();
+    if (exponentials() && !tune_statistics()) return nullptr;
     tune();
     return enqueue();
   }
@@ -123,10 +124,15 @@ class LinearCall {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
       if (valid_) valid_->gather_hidden(first_, count_, stream_);
-      make(logits_product());
-      choice = make_losses(chunk);
+      if (exponentials()) {
+        choice = make_exponentials(chunk);
+        make_gradients_of_exponentials(chunk);
+      } else {
+        make(logits_product());
+        choice = make_losses(chunk);
+        make_gradients(chunk);
+      }
       settled_ = settled_ && (choice == nullptr || !choice->provisional);
-      make_gradients(chunk);
     }
     finish();
     return choice;
@@ -136,67 +142,192 @@ class LinearCall {
 
  private:
   [[nodiscard]] void* at(const LinearPiece& piece) const noexcept { return workspace_ + piece.start; }
+  template <class T>
+  [[nodiscard]] T* at(const LinearPiece& piece) const noexcept {
+    return piece.bytes > 0 ? static_cast<T*>(at(piece)) : nullptr;
+  }
   [[nodiscard]] static bool has(const LinearPiece& piece) noexcept { return piece.bytes > 0; }
   [[nodiscard]] LinearKernels& kernels() const noexcept { return losses_.kernels_; }
+  [[nodiscard]] bool exponentials() const noexcept { return plan_.schedule.exponentials; }
 
-  const Choice* run_without_logits() {
-    count_ = shape_.tokens;
+  // ---- Statistics of rows while their logits are made ----
+
+  /// The kernel that takes them.
+  [[nodiscard]] const generator::LinearStatistics& statistics() const noexcept {
+    return exponentials() ? *shape_.exponentials : *shape_.statistics;
+  }
+  /// The chunk as a call of its own.
+  [[nodiscard]] LinearShape shape_of_chunk() const {
+    LinearShape shape = shape_;
+    shape.tokens = count_;
+    shape.statistics = statistics();
+    return shape;
+  }
+  /// What all kernels are told of the chunk's rows.
+  [[nodiscard]] Arguments row_arguments() const {
+    const CrossEntropy& options = operation_.cross_entropy;
+    const auto f32_of_rows = [&](const ConstTensor& tensor) {
+      return static_cast<const float*>(elements_of(tensor, first_, count_).data);
+    };
+    Arguments arguments{.rows = count_,
+                        .target = elements_of(tensors_.target, first_, count_).data,
+                        .weight = tensors_.class_weight.data,
+                        .row_weight = f32_of_rows(tensors_.row_weight),
+                        .row_scale = f32_of_rows(tensors_.row_scale),
+                        .divisor = static_cast<const float*>(divisor_of().data),
+                        .lse_upstream = f32_of_rows(tensors_.lse_upstream),
+                        .statistics_words = statistics().words(),
+                        .classes = shape_.classes,
+                        .ignore_index = options.ignore_index};
+    amount_of(&generator::CrossEntropyFlags::scale, arguments) = options.logit_scale;
+    amount_of(&generator::CrossEntropyFlags::softcap, arguments) = options.softcap;
+    amount_of(&generator::CrossEntropyFlags::z_loss, arguments) = options.z_loss;
+    return arguments;
+  }
+  [[nodiscard]] LinearStatisticsArguments statistics_arguments() const {
+    const ConstTensor hidden = hidden_rows();
+    LinearStatisticsArguments arguments{.operands = {.of_rows = hidden.data,
+                                                     .of_columns = tensors_.weight.data,
+                                                     .rows = count_,
+                                                     .columns = shape_.classes,
+                                                     .depth = shape_.hidden,
+                                                     .row_stride = stride_of(hidden),
+                                                     .column_stride = stride_of(tensors_.weight)},
+                                        .call = row_arguments(),
+                                        .bias = tensors_.bias.data};
+    arguments.call.statistics_out = at<unsigned>(plan_.statistics);
+    if (exponentials()) {
+      arguments.reference = at<float>(plan_.reference);
+      arguments.exponentials = at(plan_.logits);
+      arguments.exponentials_stride = shape_.logits_stride();
+      arguments.maxima = at<float>(plan_.maxima);
+    }
+    return arguments;
+  }
+  /// Lets the ways to run the kernel race, unless one is known. False where none is right.
+  [[nodiscard]] bool tune_statistics() {
     LinearForward& forward = losses_.forward_;
     runtime::Device& device = losses_.device_;
-    const CrossEntropy& options = operation_.cross_entropy;
-    auto* const statistics = static_cast<float*>(at(plan_.statistics));
-    const std::int64_t words = shape_.statistics->words();
-    LinearStatisticsArguments arguments{};
+    first_ = 0;
+    count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
+    const LinearShape shape = shape_of_chunk();
+    if (losses_.tunes_ && forward.known(shape).open && !(stream_ != nullptr && device.capturing(stream_))) {
+      device.synchronize(stream_);
+      const Stream trials = device.trial_stream();
+      if (valid_) {
+        valid_->gather(trials);
+        valid_->gather_hidden(first_, count_, trials);
+      }
+      if (exponentials()) kernels().find_references(statistics(), exponentials_arguments(), trials);
+      forward.tune(shape, statistics_arguments(), losses_.seconds_);
+    }
+    return forward.known(shape).serves;
+  }
+  /// Of the chunk, and the losses that follow from them.
+  /// \param way  how they were taken
+  const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
+    losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream_);
+    const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
+    const int splits = way.schedule.most_splits();
+    return &context_.run(CrossEntropyMerge{.options = operation_.cross_entropy,
+                                           .classes = shape_.classes,
+                                           .ranks = splits,
+                                           .logits = shape_.logits},
+                         {.statistics = tensor(at<float>(plan_.statistics), splits * count_,
+                                               std::int64_t{statistics().words()}),
+                          .target = own(tensors_.target),
+                          .weight = tensors_.class_weight,
+                          .loss = loss_of(chunk),
+                          .z_loss_out = z_loss_of(chunk),
+                          .lse = own(tensors_.lse),
+                          .argmax = own(tensors_.argmax),
+                          .hit = own(tensors_.hit),
+                          .logprob = own(tensors_.logprob),
+                          .entropy = own(tensors_.entropy),
+                          .row_weight = own(tensors_.row_weight),
+                          .row_scale = own(tensors_.row_scale),
+                          .divisor = divisor_of()},
+                         stream_);
+  }
+
+  const Choice* run_without_logits() {
+    if (!tune_statistics()) return nullptr;
     if (valid_) {
       valid_->gather(stream_);
       valid_->gather_hidden(0, count_, stream_);
     }
-    const ConstTensor hidden = hidden_rows();
-    arguments.operands = {.of_rows = hidden.data,
-                          .of_columns = tensors_.weight.data,
-                          .rows = shape_.tokens,
-                          .columns = shape_.classes,
-                          .depth = shape_.hidden,
-                          .row_stride = stride_of(hidden),
-                          .column_stride = stride_of(tensors_.weight)};
-    arguments.call.rows = shape_.tokens;
-    arguments.call.classes = shape_.classes;
-    arguments.call.target = tensors_.target.data;
-    arguments.call.weight = tensors_.class_weight.data;
-    arguments.call.row_scale = static_cast<const float*>(tensors_.row_scale.data);
-    amount_of(&generator::CrossEntropyFlags::scale, arguments.call) = options.logit_scale;
-    amount_of(&generator::CrossEntropyFlags::softcap, arguments.call) = options.softcap;
-    arguments.call.statistics_out = reinterpret_cast<unsigned*>(statistics);
-    arguments.call.statistics_words = words;
-    arguments.bias = tensors_.bias.data;
-    if (losses_.tunes_ && forward.known(shape_).open && !(stream_ != nullptr && device.capturing(stream_))) {
-      device.synchronize(stream_);
-      forward.tune(shape_, arguments, losses_.seconds_);
-    }
-    const auto& [way, open, serves] = forward.known(shape_);
-    if (!serves) return nullptr;
-    forward.launch(shape_, way, arguments, stream_);
-    const int splits = way.schedule.most_splits();
-    const Choice& choice = context_.run(
-        CrossEntropyMerge{
-            .options = options, .classes = shape_.classes, .ranks = splits, .logits = shape_.logits},
-        {.statistics = tensor(statistics, splits * shape_.tokens, words),
-         .target = tensors_.target,
-         .weight = tensors_.class_weight,
-         .loss = loss_of(0),
-         .z_loss_out = tensors_.z_loss_out,
-         .lse = tensors_.lse,
-         .argmax = tensors_.argmax,
-         .hit = tensors_.hit,
-         .logprob = tensors_.logprob,
-         .entropy = tensors_.entropy,
-         .row_weight = tensors_.row_weight,
-         .row_scale = tensors_.row_scale,
-         .divisor = tensors_.divisor},
-        stream_);
+    const Choice* const choice = take_statistics(0, losses_.forward_.known(shape_of_chunk()).way);
     if (valid_) valid_->scatter(stream_);
-    return &choice;
+    return choice;
   }
+
+  // ---- Gradients of exponentials ----
+
+  [[nodiscard]] LinearExponentialsArguments exponentials_arguments() const {
+    const ConstTensor hidden = hidden_rows();
+    const Tensor hidden_grad = hidden_gradient_rows();
+    LinearExponentialsArguments arguments{
+        .call = row_arguments(),
+        .upstream_step = shape_.upstreams > 1 ? 1 : 0,
+        .hidden = hidden.data,
+        .weight = tensors_.weight.data,
+        .columns = shape_.hidden,
+        .hidden_stride = stride_of(hidden),
+        .weight_stride = stride_of(tensors_.weight),
+        .reference = at<float>(plan_.reference),
+        .exponentials = at(plan_.logits),
+        .exponentials_stride = shape_.logits_stride(),
+        .maxima = at<float>(plan_.maxima),
+        .row_factor = at<float>(plan_.row_factor),
+        .target_factor = at<float>(plan_.target_factor),
+        .scaled_hidden = at<std::byte>(plan_.scaled_hidden),
+        .scaled_stride = shape_.hidden_stride(),
+        .order = at<int>(plan_.order),
+        .product = at<float>(plan_.hidden_product),
+        .hidden_grad = hidden_grad.data,
+        .hidden_grad_stride = stride_of(hidden_grad),
+        .weight_grad = has(plan_.weight_sum) ? at(plan_.weight_sum) : tensors_.weight_grad.data};
+    arguments.call.upstream = upstream_of().data;
+    arguments.call.statistics = at<unsigned>(plan_.statistics);
+    return arguments;
+  }
+
+  /// Of what the kernel has left.
+  void find_factors(const LinearWay& way, LinearExponentialsArguments arguments, Stream stream) {
+    arguments.call.ranks = way.schedule.most_splits();
+    arguments.tiles = way.schedule.column_tiles();
+    arguments.tile_columns = way.tile.columns;
+    const ConstTensor upstream = upstream_of();
+    kernels().find_factors({.statistics = statistics(),
+                            .upstream = upstream.data != nullptr ? upstream.dtype : DType::f32,
+                            .z_loss = operation_.cross_entropy.z_loss != 0},
+                           arguments, stream);
+  }
+
+  const Choice* make_exponentials(std::int64_t chunk) {
+    const LinearExponentialsArguments arguments = exponentials_arguments();
+    kernels().find_references(statistics(), arguments, stream_);
+    const LinearWay way = losses_.forward_.known(shape_of_chunk()).way;
+    const Choice* const choice = take_statistics(chunk, way);
+    find_factors(way, arguments, stream_);
+    return choice;
+  }
+
+  void make_gradients_of_exponentials(std::int64_t chunk) {
+    const LinearExponentialsArguments arguments = exponentials_arguments();
+    if (shape_.hidden_grad) {
+      make(hidden_product());
+      kernels().make_hidden_gradient(statistics(), arguments, stream_);
+      if (valid_) valid_->scatter_hidden_grad(first_, count_, stream_);
+    }
+    if (shape_.weight_grad) {
+      make(weight_product(chunk > 0));
+      kernels().add_targets(statistics(), has(plan_.weight_sum) ? DType::f32 : shape_.weight_grad_dtype,
+                            arguments, stream_);
+    }
+  }
+
+  // ---- Losses and gradients of logits ----
 
   const Choice* run_cross_entropy(const CrossEntropy::Tensors& tensors) {
     if (shard_ == nullptr) return &context_.run(operation_.cross_entropy, tensors, stream_);
@@ -271,23 +402,31 @@ class LinearCall {
   }
   /// In the dtype of the products.
   [[nodiscard]] const void* logits_gradient() const noexcept {
-    return shape_.converts_logits() ? at(plan_.rounded_logits) : at(plan_.logits);
+    return has(plan_.rounded_logits) ? at(plan_.rounded_logits) : at(plan_.logits);
   }
+  [[nodiscard]] Tensor hidden_gradient_rows() const {
+    return valid_ && shape_.hidden_grad ? valid_->hidden_grad(count_)
+                                        : rows_of(tensors_.hidden_grad, first_, count_);
+  }
+  /// With exponentials in f32: the rows have their factors yet to come.
   [[nodiscard]] Product hidden_product() const {
-    const Tensor hidden_grad =
-        valid_ ? valid_->hidden_grad(count_) : rows_of(tensors_.hidden_grad, first_, count_);
+    const Tensor to = exponentials() ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
+                                     : hidden_gradient_rows();
     return product({.m = count_,
                     .n = shape_.hidden,
                     .k = shape_.classes,
                     .input = shape_.dtype,
-                    .output = shape_.dtype,
+                    .output = to.dtype,
                     .a_stride = shape_.logits_stride(),
                     .b_stride = stride_of(tensors_.weight),
-                    .d_stride = stride_of(hidden_grad)},
-                   &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, hidden_grad.data);
+                    .d_stride = stride_of(to)},
+                   &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, to.data);
+  }
+  [[nodiscard]] Tensor scaled_hidden() const {
+    return {at(plan_.scaled_hidden), shape_.dtype, count_, shape_.hidden, shape_.hidden_stride()};
   }
   [[nodiscard]] Product weight_product(bool accumulates) const {
-    const ConstTensor hidden = hidden_rows();
+    const ConstTensor hidden = exponentials() ? ConstTensor(scaled_hidden()) : hidden_rows();
     const bool apart = has(plan_.weight_sum);
     return product({.m = shape_.classes,
                     .n = shape_.hidden,
@@ -309,7 +448,8 @@ class LinearCall {
     if (!losses_.tunes_) return;
     first_ = 0;
     count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
-    std::vector<Product> all{logits_product()};
+    std::vector<Product> all;
+    if (!exponentials()) all.push_back(logits_product());
     if (shape_.hidden_grad) all.push_back(hidden_product());
     if (shape_.weight_grad) {
       all.push_back(weight_product(false));
@@ -326,12 +466,23 @@ class LinearCall {
       valid_->gather(device.trial_stream());
       valid_->gather_hidden(first_, count_, device.trial_stream());
     }
-    // Numbers of the size of logits for the products of gradients.
-    const runtime::MatmulAlgorithm first = products.choose(all.front().matmul, most);
-    device.matmuls().launch(all.front().matmul.matmul, first, all.front().operands, device.trial_stream());
-    if (shape_.converts_logits())
+    // Numbers of the size of a call's for the products of gradients.
+    const Stream trials = device.trial_stream();
+    if (exponentials()) {
+      const LinearWay way = losses_.forward_.known(shape_of_chunk()).way;
+      LinearExponentialsArguments arguments = exponentials_arguments();
+      arguments.call.divisor = nullptr;  // which nobody has found yet
+      kernels().find_references(statistics(), arguments, trials);
+      losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), trials);
+      find_factors(way, arguments, trials);
+    } else {
+      const Product& logits = all.front();
+      device.matmuls().launch(logits.matmul.matmul, products.choose(logits.matmul, most), logits.operands,
+                              trials);
+    }
+    if (has(plan_.rounded_logits))
       kernels().convert(at(plan_.logits), shape_.logits, at(plan_.rounded_logits), shape_.dtype,
-                        count_ * shape_.logits_stride(), device.trial_stream());
+                        count_ * shape_.logits_stride(), trials);
     for (const Product& one : all)
       if (is_open(one)) products.tune(one.matmul, one.operands, most, losses_.seconds_);
     device.synchronize(device.trial_stream());
@@ -499,8 +650,9 @@ const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& oper
   const runtime::Session session(device_);
   LinearShape shape = this->shape(operation, tensors);
   if (const Choice* choice = run(context, operation, tensors, shape, nullptr, stream)) return *choice;
-  // The caller's workspace may be one for statistics.
+  // The caller's workspace may be one for statistics, or for exponentials.
   shape.statistics.reset();
+  shape.exponentials.reset();
   LinearCrossEntropy::Tensors without_workspace = tensors;
   without_workspace.workspace = {};
   return *run(context, operation, without_workspace, shape, nullptr, stream);
@@ -594,7 +746,7 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
   for (const LinearPlan& plan : known->open) {
     if (!fits(plan)) continue;
     LinearCall call(*this, context, operation, tensors, shape, plan, nullptr, workspace, trials);
-    call.run();
+    if (call.run() == nullptr) continue;  // no kernel leaves right exponentials
     if (!call.is_settled()) {
       log(LogLevel::info,
           fmt::format("{}: chunks do not race: a kernel is not tuned yet", LinearCrossEntropy::name));
@@ -619,12 +771,12 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
   const auto place = std::find(names.begin(), names.end(), result.winner);
   const LinearPlan& winner = *plans[static_cast<std::size_t>(place - names.begin())];
   log(LogLevel::info,
-      fmt::format(
-          "tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens in {:.1f} us, the best of {}; "
-          "chunks of {} took {:.1f} us",
-          LinearCrossEntropy::name, shape.tokens, shape.hidden, shape.classes, device_.model().name,
-          winner.schedule.chunk_tokens, result.winner_us, result.runners,
-          plans.front()->schedule.chunk_tokens, result.first_us));
+      fmt::format("tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens{} in {:.1f} us, the "
+                  "best of {}; "
+                  "chunks of {} took {:.1f} us",
+                  LinearCrossEntropy::name, shape.tokens, shape.hidden, shape.classes, device_.model().name,
+                  winner.schedule.chunk_tokens, winner.schedule.exponentials ? " by exponentials" : "",
+                  result.winner_us, result.runners, plans.front()->schedule.chunk_tokens, result.first_us));
   plans_.keep(shape, result);
 }
 

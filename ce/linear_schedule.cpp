@@ -104,10 +104,28 @@ std::int64_t LinearShape::hidden_stride() const noexcept {
 
 namespace {
 
-/// Bytes that each token of a chunk takes.
-std::int64_t bytes_of_token(const LinearShape& shape) {
-  std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
-  if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
+/// Tiles of a row, at most.
+std::int64_t tiles_of(const LinearShape& shape) {
+  std::int64_t most = 0;
+  for (const ProductTile& tile : generator::product_tiles())
+    most = std::max(most, ceil_div(shape.classes, std::int64_t{tile.columns}));
+  return most;
+}
+
+/// Bytes that each token of a chunk takes; with exponentials, of which no row has more splits than there are multiprocessors,
+/// at most.
+std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
+  std::int64_t bytes = 0;
+  if (exponentials) {
+    bytes += shape.logits_stride() * size_of(shape.dtype) +
+             shape.multiprocessors * std::int64_t{4} * shape.exponentials->words() +
+             (tiles_of(shape) + 4) * 4;
+    if (shape.weight_grad) bytes += shape.hidden_stride() * size_of(shape.dtype);
+    if (shape.hidden_grad) bytes += shape.hidden * 4;
+  } else {
+    bytes += shape.logits_stride() * size_of(shape.logits);
+    if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
+  }
   if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
   if (shape.drops_tokens())
     bytes += (shape.hidden_grad ? 2 : 1) * shape.hidden_stride() * size_of(shape.dtype);
@@ -274,6 +292,8 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   }
   check_memory(tensors);
   if (shard != nullptr) {
+    if (operation.exponentials.value_or(false))
+      throw InvalidArgument("exponentials", "true", "unset or false where ranks share the classes");
     if (shape.all_classes < shape.classes)
       throw InvalidArgument("classes", fmt::to_string(shape.all_classes),
                             fmt::format("{} or more, the rows of weight", shape.classes));
@@ -282,8 +302,13 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     return shape;
   }
   shape.statistics = statistics_of(operation, tensors, shape, device);
-  if (shape.statistics)
-    shape.statistics_splits = LinearForward::most_splits(device, shape.tokens, shape.classes);
+  if (operation.exponentials.value_or(true))
+    shape.exponentials = exponentials_of(operation, tensors, shape, device);
+  shape.wants_exponentials = operation.exponentials.value_or(false);
+  if (shape.wants_exponentials && shape.gradient() && shape.tokens > 0 && !shape.exponentials)
+    throw InvalidArgument("exponentials", "true",
+                          "unset or false: they do not serve this call (LinearCrossEntropy::exponentials)");
+  if (shape.statistics || shape.exponentials) shape.multiprocessors = device.model().multiprocessors;
   return shape;
 }
 
@@ -313,24 +338,50 @@ void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& piec
   if (shape.hidden_grad) plan.hidden_grad = pieces.take(bytes);
 }
 
-LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, std::int64_t for_products) {
+/// Bytes of the statistics of so many tokens.
+std::int64_t bytes_of_statistics(const LinearShape& shape, const generator::LinearStatistics& kernel,
+                                 std::int64_t tokens) {
+  return tokens * most_splits(shape.multiprocessors, tokens, shape.classes) * kernel.words() * 4;
+}
+
+void take_exponentials(const LinearShape& shape, std::int64_t chunk, std::int64_t chunks, Pieces& pieces,
+                       LinearPlan& plan) {
+  const std::int64_t last = shape.tokens - (chunks - 1) * chunk;  // tokens, which may have more splits
+  plan.logits = pieces.take(chunk * shape.logits_stride() * size_of(shape.dtype));
+  plan.statistics = pieces.take(std::max(bytes_of_statistics(shape, *shape.exponentials, chunk),
+                                         bytes_of_statistics(shape, *shape.exponentials, last)));
+  plan.maxima = pieces.take(chunk * tiles_of(shape) * 4);
+  for (LinearPiece* piece : {&plan.reference, &plan.row_factor, &plan.target_factor, &plan.order})
+    *piece = pieces.take(chunk * 4);
+  if (shape.weight_grad)
+    plan.scaled_hidden = pieces.take(chunk * shape.hidden_stride() * size_of(shape.dtype));
+  if (shape.hidden_grad) plan.hidden_product = pieces.take(chunk * shape.hidden * 4);
+}
+
+LinearPlan planned(const LinearShape& shape, bool exponentials, std::int64_t chunk, bool f32_sum,
+                   std::int64_t for_products) {
   LinearPlan plan;
   const std::int64_t chunks = shape.tokens == 0 ? 0 : ceil_div(shape.tokens, chunk);
   const bool sums = chunks > 1 && sums_apart(shape) && f32_sum, many = chunks > 1;
   plan.schedule = {.chunk_tokens = chunk,
                    .chunks = chunks,
-                   .accumulation = sums || !sums_apart(shape) ? DType::f32 : shape.weight_grad_dtype};
+                   .accumulation = sums || !sums_apart(shape) ? DType::f32 : shape.weight_grad_dtype,
+                   .exponentials = exponentials};
   Pieces pieces;
   take_valid_tokens(shape, chunk, pieces, plan);
-  const std::int64_t elements = chunk * shape.logits_stride();
-  plan.logits = pieces.take(elements * size_of(shape.logits));
-  if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
+  if (exponentials) {
+    take_exponentials(shape, chunk, chunks, pieces, plan);
+  } else {
+    const std::int64_t elements = chunk * shape.logits_stride();
+    plan.logits = pieces.take(elements * size_of(shape.logits));
+    if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
+  }
   if (sums) plan.weight_sum = pieces.take(bytes_of_weight_sum(shape));
   if (shape.bias_grad && shape.bias_grad_dtype != DType::f32) plan.bias_sum = pieces.take(shape.classes * 4);
   if (shape.converts_bias) plan.bias = pieces.take(shape.classes * size_of(shape.logits));
   if (many && shape.scales_weights) plan.class_weight = pieces.take(shape.all_classes * 4);
   if (many && shape.converts_upstream) plan.upstream = pieces.take(shape.upstreams * 4);
-  if (many && shape.reduction == Reduction::mean) plan.divisor = pieces.take(4);
+  if ((many || exponentials) && shape.reduction == Reduction::mean) plan.divisor = pieces.take(4);
   if (many && shape.reduction != Reduction::none) {
     plan.losses = pieces.take(chunks * 4);
     plan.z_losses = pieces.take(chunks * 4);
@@ -346,21 +397,10 @@ std::int64_t bytes_for_products(std::int64_t budget) {
   return std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
 }
 
-}  // namespace
-
-LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
-  if (shape.statistics) {  // whatever the budget: they cannot be fewer
-    LinearPlan plan;
-    Pieces pieces;
-    plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
-    take_valid_tokens(shape, shape.tokens, pieces, plan);
-    plan.statistics = pieces.take(shape.tokens * shape.statistics_splits * shape.statistics->words() * 4);
-    if (!shape.has_loss) plan.losses = pieces.take(shape.reduction == Reduction::none ? shape.tokens * 4 : 4);
-    plan.schedule.workspace_bytes = pieces.total();
-    return plan;
-  }
+/// With chunks that the budget holds, or with the least.
+LinearPlan plan_for(const LinearShape& shape, std::int64_t budget, bool exponentials) {
   const auto plan = [&](std::int64_t chunk, bool f32_sum) {
-    return planned(shape, chunk, f32_sum, bytes_for_products(budget));
+    return planned(shape, exponentials, chunk, f32_sum, bytes_for_products(budget));
   };
   const bool may_sum = !shape.own_accumulation;
   if (shape.chunk_tokens > 0 || shape.tokens == 0) {
@@ -371,9 +411,10 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
   if (const LinearPlan whole = plan(shape.tokens, false); whole.schedule.workspace_bytes <= budget)
     return whole;
   const auto most_with = [&](bool f32_sum) {
-    // What does not grow with the chunk, taken from plans of two chunks of one token.
-    const std::int64_t beside = plan(1, f32_sum).schedule.workspace_bytes - bytes_of_token(shape);
-    return std::max<std::int64_t>((budget - beside) / bytes_of_token(shape), 0);
+    const std::int64_t of_token = bytes_of_token(shape, exponentials);
+    // What does not grow with the chunk, taken from plans of two chunks of one token; with exponentials a token more.
+    const std::int64_t beside = plan(1, f32_sum).schedule.workspace_bytes - (exponentials ? 0 : of_token);
+    return std::max<std::int64_t>((budget - beside) / of_token, 0);
   };
   bool f32_sum = may_sum && sums_apart(shape);
   std::int64_t most = most_with(f32_sum);
@@ -385,19 +426,43 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
               f32_sum);
 }
 
+}  // namespace
+
+LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
+  if (!shape.statistics) return plan_for(shape, budget, shape.wants_exponentials && shape.exponentials);
+  LinearPlan plan;  // whatever the budget: they cannot be fewer
+  Pieces pieces;
+  plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
+  take_valid_tokens(shape, shape.tokens, pieces, plan);
+  plan.statistics = pieces.take(bytes_of_statistics(shape, *shape.statistics, shape.tokens));
+  if (!shape.has_loss) plan.losses = pieces.take(shape.reduction == Reduction::none ? shape.tokens * 4 : 4);
+  plan.schedule.workspace_bytes = pieces.total();
+  return plan;
+}
+
 std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget) {
   std::vector<LinearPlan> all{plan_for(shape, budget)};
   if (shape.statistics || shape.chunk_tokens > 0 || shape.tokens == 0) return all;
-  if (sums_apart(shape) && shape.own_accumulation) return all;
-  const std::int64_t largest = all.front().schedule.chunk_tokens;
-  for (const int parts : {2, 4, 8}) {
-    const std::int64_t chunk =
-        even_chunk(shape.tokens, rounded_up(ceil_div(largest, std::int64_t{parts}), tile_tokens));
-    if (chunk < least_raced_chunk || chunk >= all.back().schedule.chunk_tokens) break;
-    LinearPlan plan = planned(shape, chunk, true, bytes_for_products(budget));
-    plan.parts = parts;
-    if (plan.schedule.workspace_bytes <= budget) all.push_back(plan);
-  }
+  const auto add_parts_of_last = [&] {
+    if (sums_apart(shape) && shape.own_accumulation) return;
+    const LinearSchedule largest = all.back().schedule;
+    for (const int parts : {2, 4, 8}) {
+      const std::int64_t chunk = even_chunk(
+          shape.tokens, rounded_up(ceil_div(largest.chunk_tokens, std::int64_t{parts}), tile_tokens));
+      if (chunk < least_raced_chunk || chunk >= all.back().schedule.chunk_tokens) break;
+      LinearPlan plan = planned(shape, largest.exponentials, chunk, true, bytes_for_products(budget));
+      plan.parts = parts;
+      if (plan.schedule.workspace_bytes <= budget) all.push_back(plan);
+    }
+  };
+  add_parts_of_last();
+  if (!shape.exponentials || shape.wants_exponentials) return all;
+  const LinearPlan plan = plan_for(shape, budget, true);
+  const bool rounds_more =
+      plan.schedule.accumulation != DType::f32 && plan.schedule.chunks > all.front().schedule.chunks;
+  if (rounds_more || plan.schedule.workspace_bytes > budget) return all;
+  all.push_back(plan);
+  add_parts_of_last();
   return all;
 }
 

@@ -40,7 +40,10 @@ struct LinearShape {
   bool f32_accumulation = false, own_accumulation = false;  ///< as the caller asked for; neither: unset
   /// The kernel that serves the call without logits in memory (linear_statistics.hpp); unset: they are made in chunks.
   std::optional<generator::LinearStatistics> statistics = {};
-  int statistics_splits = 0;  ///< of that kernel, at most
+  /// The kernel by which gradients may be made of exponentials; unset: they are made of logits.
+  std::optional<generator::LinearStatistics> exponentials = {};
+  bool wants_exponentials = false;  ///< as the caller asked for; else they are raced
+  int multiprocessors = 0;          ///< where there is such a kernel
 
   friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
 
@@ -75,17 +78,20 @@ struct LinearPiece {
 struct LinearPlan {
   LinearSchedule schedule;
   int parts = 1;  ///< the chunk has 1 / parts of the tokens of the largest
+  /// `logits` are those of the chunk, their gradient or their exponentials.
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
+  /// With exponentials: LinearExponentialsArguments has them.
+  LinearPiece reference, maxima, row_factor, target_factor, order, scaled_hidden, hidden_product;
 };
 
-/// That with the largest chunks, of about one size.
+/// That with the largest chunks, of about one size; of logits unless the caller wants exponentials.
 /// \param budget  bytes of scratch memory
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
 
-/// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens.
-/// None takes more than the budget, or rounds the sums of the weight's gradient over chunks. plan_for() alone where the
-/// caller has chosen the chunks, and where there are none.
+/// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
+/// and where exponentials serve the same of them. None takes more than the budget, or rounds the sums of the weight's gradient
+/// over chunks more often than the first. plan_for() alone where the caller has chosen the chunks, and where there are none.
 [[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

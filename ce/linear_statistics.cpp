@@ -160,10 +160,13 @@ bool agree(const std::vector<double>& made, const std::vector<double>& right) {
 
 }  // namespace
 
-std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntropy& operation,
-                                                         const LinearCrossEntropy::Tensors& tensors,
-                                                         const LinearShape& shape,
-                                                         const runtime::Device& device) {
+namespace {
+
+/// Of the call's matrices, whatever it asks for: the kernel, where they and the device are what it takes.
+std::optional<generator::LinearStatistics> kernel_for(const LinearCrossEntropy& operation,
+                                                      const LinearCrossEntropy::Tensors& tensors,
+                                                      const LinearShape& shape,
+                                                      const runtime::Device& device) {
   const runtime::Model& model = device.model();
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 1024;  // coordinates have 32 bits
   const CrossEntropy& options = operation.cross_entropy;
@@ -173,10 +176,9 @@ std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntrop
       (options.softcap != 0 && !is_scale(options.softcap)) ||
       (tensors.row_scale.data != nullptr && tensors.row_scale.dtype != DType::f32))
     return std::nullopt;
-  if (shape.gradient() || shape.tokens == 0 || shape.hidden == 0 || shape.chunk_tokens > 0 ||
-      size_of(shape.dtype) != 2 || (!model.is_host() && model.capability != hopper) || shape.tokens > most ||
-      shape.classes > most || (!shape.drops_tokens() && !may_be_boxed(tensors.hidden)) ||
-      !may_be_boxed(tensors.weight))
+  if (shape.tokens == 0 || shape.hidden == 0 || size_of(shape.dtype) != 2 ||
+      (!model.is_host() && model.capability != hopper) || shape.tokens > most || shape.classes > most ||
+      (!shape.drops_tokens() && !may_be_boxed(tensors.hidden)) || !may_be_boxed(tensors.weight))
     return std::nullopt;
   const bool smoothing = options.label_smoothing != 0, bias = tensors.bias.data != nullptr,
              weights = smoothing && tensors.class_weight.data != nullptr;
@@ -195,15 +197,48 @@ std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntrop
                                      .moment = tensors.entropy.data != nullptr};
 }
 
+}  // namespace
+
+std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntropy& operation,
+                                                         const LinearCrossEntropy::Tensors& tensors,
+                                                         const LinearShape& shape,
+                                                         const runtime::Device& device) {
+  if (shape.gradient() || shape.chunk_tokens > 0) return std::nullopt;
+  return kernel_for(operation, tensors, shape, device);
+}
+
+std::optional<generator::LinearStatistics> exponentials_of(const LinearCrossEntropy& operation,
+                                                           const LinearCrossEntropy::Tensors& tensors,
+                                                           const LinearShape& shape,
+                                                           const runtime::Device& device) {
+  const CrossEntropy& options = operation.cross_entropy;
+  const CrossEntropy served{.ignore_index = options.ignore_index,
+                            .reduction = options.reduction,
+                            .z_loss = options.z_loss,
+                            .softcap = options.softcap,
+                            .logit_scale = options.logit_scale};
+  const auto is_f32_or_none = [](const ConstTensor& tensor) {
+    return tensor.data == nullptr || tensor.dtype == DType::f32;  // else refused with the loss
+  };
+  if ((!shape.hidden_grad && !shape.weight_grad) || shape.dtype != DType::bf16 || options != served ||
+      tensors.bias.data != nullptr || tensors.class_weight.data != nullptr ||
+      tensors.row_scale.data != nullptr || tensors.entropy_upstream.data != nullptr ||
+      !is_f32_or_none(tensors.row_weight) || !is_f32_or_none(tensors.lse_upstream) ||
+      !is_f32_or_none(tensors.divisor))
+    return std::nullopt;
+  auto kernel = kernel_for(operation, tensors, shape, device);
+  if (kernel) kernel->exponentials = true;
+  return kernel;
+}
+
 std::string LinearWay::text() const {
   return fmt::format("{},group={}", generator::to_text(tile), wanted_group);
 }
 
-std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::int64_t tokens,
-                                           std::int64_t classes) {
+std::vector<LinearWay> LinearForward::ways(int multiprocessors, std::int64_t tokens, std::int64_t classes) {
   std::vector<LinearWay> all;
   for (const ProductTile& tile : generator::product_tiles()) {
-    const int clusters = std::max(1, device.model().multiprocessors / tile.cluster);
+    const int clusters = std::max(1, multiprocessors / tile.cluster);
     const auto of_tile = static_cast<std::ptrdiff_t>(all.size());
     for (const int wanted : groups) {
       const LinearWay way{tile,
@@ -228,9 +263,9 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
   return all;
 }
 
-int LinearForward::most_splits(const runtime::Device& device, std::int64_t tokens, std::int64_t classes) {
+int most_splits(int multiprocessors, std::int64_t tokens, std::int64_t classes) {
   int most = 1;
-  for (const LinearWay& way : ways(device, tokens, classes))
+  for (const LinearWay& way : LinearForward::ways(multiprocessors, tokens, classes))
     most = std::max(most, way.schedule.most_splits());
   return most;
 }
@@ -247,7 +282,7 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(shape);
   if (found != known_.end()) return found->second;
-  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
+  const std::vector<LinearWay> all = ways(shape.multiprocessors, shape.tokens, shape.classes);
   const std::string& winner = winners_.of(key_of(shape));
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == winner; });
@@ -260,7 +295,7 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
 void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArguments& arguments,
                          double seconds) {
   std::vector<LinearWay> all;
-  for (const LinearWay& way : ways(device_, shape.tokens, shape.classes)) {
+  for (const LinearWay& way : ways(shape.multiprocessors, shape.tokens, shape.classes)) {
     try {
       launch(shape, way, arguments, device_.trial_stream());
       all.push_back(way);
@@ -269,9 +304,10 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
     }
   }
   const ComparedRows rows(device_, shape, arguments);
-  const std::size_t bytes = static_cast<std::size_t>(shape.tokens) *
-                            static_cast<std::size_t>(shape.statistics_splits) *
-                            static_cast<std::size_t>(shape.statistics->words()) * 4;
+  const std::size_t bytes =
+      static_cast<std::size_t>(shape.tokens) *
+      static_cast<std::size_t>(most_splits(shape.multiprocessors, shape.tokens, shape.classes)) *
+      static_cast<std::size_t>(shape.statistics->words()) * 4;
   std::size_t latest = 0;
   std::vector<double> right;  // where there is no library to ask, what the first makes
   try {

@@ -26,6 +26,15 @@ namespace ce {
     const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
     const runtime::Device& device);
 
+/// The same for gradients: the kernel that leaves exponentials, of which they are made. Of bf16, whose range is that of f32;
+/// with those options alone whose gradient is a factor of each row times its exponentials, but for the target.
+[[nodiscard]] std::optional<generator::LinearStatistics> exponentials_of(
+    const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+    const runtime::Device& device);
+
+/// ProductSchedule::most_splits() of any way to run the kernel for so many tokens.
+[[nodiscard]] int most_splits(int multiprocessors, std::int64_t tokens, std::int64_t classes);
+
 /// How the kernel is run.
 struct LinearWay {
   ProductTile tile;
@@ -44,11 +53,8 @@ class LinearForward {
       : device_(device), kernels_(kernels), winners_(cache) {}
 
   /// One first that serves without a measurement.
-  [[nodiscard]] static std::vector<LinearWay> ways(const runtime::Device& device, std::int64_t tokens,
+  [[nodiscard]] static std::vector<LinearWay> ways(int multiprocessors, std::int64_t tokens,
                                                    std::int64_t classes);
-  /// ProductSchedule::most_splits() of any of them.
-  [[nodiscard]] static int most_splits(const runtime::Device& device, std::int64_t tokens,
-                                       std::int64_t classes);
 
   /// What is known of calls with so many tokens, up to a power of two.
   struct Known {

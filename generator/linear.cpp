@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "generator/ceil_div.hpp"
 
@@ -136,7 +139,8 @@ std::string LinearStatistics::text() const {
                                   {"softcap", softcap},
                                   {"row_scale", row_scales},
                                   {"argmax", indices},
-                                  {"entropy", moment}})
+                                  {"entropy", moment},
+                                  {"exponentials", exponentials}})
     if (set) text += fmt::format(" {}", word);
   return text;
 }
@@ -152,36 +156,115 @@ std::string to_text(const ProductTile& tile) {
                      tile.cluster);
 }
 
+namespace {
+
+std::string flag_constant(std::string_view name, bool value) {
+  return fmt::format("static constexpr bool {} = {}", name, value);
+}
+
+/// Of all kernels that read or leave statistics.
+std::vector<std::string> constants_of(const LinearStatistics& statistics) {
+  return {type_constant("Input", statistics.input), type_constant("Element", statistics.logits),
+          type_constant("Target", statistics.target_dtype), type_constant("Bias", statistics.bias_dtype),
+          type_constant("Weight", statistics.weight_dtype), flag_constant("bias", statistics.bias),
+          flag_constant("weights", statistics.weights), flag_constant("smoothing", statistics.smoothing),
+          flag_constant("scale", statistics.scale), flag_constant("softcap", statistics.softcap),
+          flag_constant("row_scales", statistics.row_scales), flag_constant("indices", statistics.indices),
+          flag_constant("moment", statistics.moment), flag_constant("exponentials", statistics.exponentials),
+          amount_constant(option_of(&CrossEntropyFlags::scale)),
+          amount_constant(option_of(&CrossEntropyFlags::softcap)),
+          // Classes are told at run time, as of shards; nothing else is read or written.
+          "static constexpr bool sharded = true, merges = false, single_class = false",
+          "static constexpr bool gradient = false", "static constexpr int columns = 0, inputs = 1",
+          "static constexpr bool batched = false, strided = false"};
+}
+
+/// A kernel of templates/linear/exponentials/.
+Program exponentials_kernel(std::string_view name, const LinearStatistics& statistics, SingleKernel kernel) {
+  const std::string file = fmt::format("linear/exponentials/{}.cuh", name),
+                    entry = fmt::format("ce_linear_{}", name);
+  kernel.file = file;
+  kernel.entry = entry;
+  kernel.words = fmt::format("linear_{} {}{}", name, statistics.text(), kernel.words);
+  kernel.own_arguments = true;
+  std::vector<std::string> constants = constants_of(statistics);
+  constants.push_back(fmt::format("static constexpr int threads = {}", kernel.threads));
+  std::move(kernel.constants.begin(), kernel.constants.end(), std::back_inserter(constants));
+  kernel.constants = std::move(constants);
+  return single_kernel(kernel);
+}
+
+std::int64_t block_for_each_row(const Config&, const Problem& problem) {
+  return std::max<std::int64_t>(1, problem.rows);
+}
+
+constexpr std::uint32_t threads_of_rows = 256, threads_of_reference = 128, threads_of_order = 256,
+                        threads_of_targets = 128;
+constexpr std::int64_t columns_of_thread = 4;
+
+}  // namespace
+
+Program linear_reference(const LinearStatistics& statistics) {
+  return exponentials_kernel(
+      "reference", statistics,
+      {.threads = threads_of_reference, .blocks = [](const Config&, const Problem& problem) {
+         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{threads_of_reference / 32});
+       }});
+}
+
+Program linear_factors(const LinearFactors& factors) {
+  return exponentials_kernel(
+      "factors", factors.statistics,
+      {.words = fmt::format(" upstream={}{}", name(factors.upstream), factors.z_loss ? " z_loss" : ""),
+       .constants = {type_constant("Upstream", factors.upstream), flag_constant("z_loss", factors.z_loss),
+                     amount_constant(option_of(&CrossEntropyFlags::z_loss))},
+       .threads = threads_of_rows,
+       .shared_bytes = 16,  // Factors
+       .blocks = block_for_each_row});
+}
+
+Program linear_hidden_gradient(const LinearStatistics& statistics) {
+  return exponentials_kernel("hidden_gradient", statistics,
+                             {.threads = threads_of_rows, .blocks = block_for_each_row});
+}
+
+Program linear_order(const LinearStatistics& statistics) {
+  return exponentials_kernel("order", statistics,
+                             {.threads = threads_of_order,
+                              .shared_bytes = threads_of_order * 4,  // OrderShared
+                              .blocks = [](const Config&, const Problem& problem) {
+                                return ceil_div(std::max<std::int64_t>(1, problem.rows),
+                                                std::int64_t{threads_of_order});
+                              }});
+}
+
+Program linear_weight_gradient(const LinearStatistics& statistics, DType gradient) {
+  return exponentials_kernel(
+      "weight_gradient", statistics,
+      {.words = fmt::format(" to {}", name(gradient)),
+       .constants = {type_constant("Gradient", gradient),
+                     fmt::format("static constexpr int unroll = {}", columns_of_thread)},
+       .threads = threads_of_targets,
+       .blocks = [](const Config&, const Problem& problem) {
+         return std::max<std::int64_t>(
+             1, problem.rows * ceil_div(problem.columns, threads_of_targets * columns_of_thread));
+       }});
+}
+
 Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile) {
-  const auto constant = [](std::string_view name, bool value) {
-    return fmt::format("static constexpr bool {} = {}", name, value);
-  };
-  return single_kernel(
-      {.file = "kernels/gemm/statistics.cuh",
-       .entry = "ce_linear_statistics",
-       .words = statistics.text() + " " + to_text(tile),
-       .own_arguments = true,
-       .constants = {type_constant("Input", statistics.input), type_constant("Element", statistics.logits),
-                     type_constant("Target", statistics.target_dtype),
-                     type_constant("Bias", statistics.bias_dtype),
-                     type_constant("Weight", statistics.weight_dtype), constant("bias", statistics.bias),
-                     constant("weights", statistics.weights), constant("smoothing", statistics.smoothing),
-                     constant("scale", statistics.scale), constant("softcap", statistics.softcap),
-                     constant("row_scales", statistics.row_scales), constant("indices", statistics.indices),
-                     constant("moment", statistics.moment),
-                     amount_constant(option_of(&CrossEntropyFlags::scale)),
-                     amount_constant(option_of(&CrossEntropyFlags::softcap)),
-                     fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
-                                 tile.columns, tile.stages, tile.cluster),
-                     // Classes are told at run time, as of shards; nothing else is read or written.
-                     "static constexpr bool sharded = true, merges = false, single_class = false",
-                     "static constexpr bool gradient = false", "static constexpr int columns = 0, inputs = 1",
-                     "static constexpr bool batched = false, strided = false"},
-       .threads = ProductTile::threads,
-       .shared_bytes = static_cast<std::uint32_t>(tile.shared_bytes()),
-       .cluster = static_cast<std::uint32_t>(tile.cluster),
-       .architecture_specific = true,
-       .blocks = [](const Config&, const Problem& problem) { return problem.rows; }});
+  std::vector<std::string> constants = constants_of(statistics);
+  constants.push_back(fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
+                                  tile.columns, tile.stages, tile.cluster));
+  return single_kernel({.file = "kernels/gemm/statistics.cuh",
+                        .entry = "ce_linear_statistics",
+                        .words = statistics.text() + " " + to_text(tile),
+                        .own_arguments = true,
+                        .constants = std::move(constants),
+                        .threads = ProductTile::threads,
+                        .shared_bytes = static_cast<std::uint32_t>(tile.shared_bytes()),
+                        .cluster = static_cast<std::uint32_t>(tile.cluster),
+                        .architecture_specific = true,
+                        .blocks = [](const Config&, const Problem& problem) { return problem.rows; }});
 }
 
 }  // namespace ce::generator

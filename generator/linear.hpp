@@ -52,8 +52,9 @@ struct LinearStatistics {
   bool bias = false;
   bool weights = false;  ///< of the classes
   bool smoothing = false, scale = false, softcap = false, row_scales = false;
-  bool indices = false;  ///< argmax or hit is asked for
-  bool moment = false;   ///< entropy is
+  bool indices = false;       ///< argmax or hit is asked for
+  bool moment = false;        ///< entropy is
+  bool exponentials = false;  ///< it leaves what gradients are made of
 
   friend auto operator<=>(const LinearStatistics&, const LinearStatistics&) = default;
 
@@ -62,6 +63,27 @@ struct LinearStatistics {
   /// All of the above as words: "linear_statistics bf16 logits=bf16 target=i64 smoothing".
   [[nodiscard]] std::string text() const;
 };
+
+// What gradients are made of the exponentials that it leaves (templates/linear/exponentials/). Their parameter is
+// LinearExponentialsArguments, and their launches take the rows and the hidden size as rows and columns of a Problem.
+
+/// With respect to what exponentials begin to be taken.
+[[nodiscard]] Program linear_reference(const LinearStatistics& statistics);
+/// What they are multiplied by.
+struct LinearFactors {
+  LinearStatistics statistics;
+  DType upstream = DType::f32;
+  bool z_loss = false;
+
+  friend auto operator<=>(const LinearFactors&, const LinearFactors&) = default;
+};
+[[nodiscard]] Program linear_factors(const LinearFactors& factors);
+/// The gradient of hidden states, from exponentials x weight.
+[[nodiscard]] Program linear_hidden_gradient(const LinearStatistics& statistics);
+/// The rows in the order of their classes.
+[[nodiscard]] Program linear_order(const LinearStatistics& statistics);
+/// What the targets add to the gradient of the weight.
+[[nodiscard]] Program linear_weight_gradient(const LinearStatistics& statistics, DType gradient);
 
 /// The tiles that it can be made of, the one first that serves without a measurement.
 [[nodiscard]] std::span<const ProductTile> product_tiles() noexcept;

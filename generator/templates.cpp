@@ -16,7 +16,7 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::size_t most_files = 64;
+constexpr std::size_t most_files = 128;
 
 /// Kinds of characters of C++, as without_comments() tells them apart.
 enum Kind : std::uint8_t { blank = 1, word = 2, sign = 4, special = 8 };

@@ -13,6 +13,13 @@ struct LinearStatisticsArguments {
   const void* bias;  ///< [classes]
   int group;         ///< ProductSchedule
   int splits;        ///< most_splits() of it
+
+  // Where exponentials are left: also call.ignore_index.
+  const float* reference;  ///< [rows]: a logit u of each (operations/logits.cuh), no larger than the largest
+  void* exponentials;      ///< [rows, exponentials_stride], of the operands' dtype
+  long long
+      exponentials_stride;  ///< elements from one row to the next, a multiple of 8 and no fewer than classes
+  float* maxima;  ///< [tiles, rows]: of the logits u, with respect to which a tile's exponentials are
 };
 
 }  // namespace ce

@@ -47,6 +47,12 @@ struct CE_API LinearCrossEntropy {
   /// than this, all losses, logprobs, entropies and weight_grad are NaN. Only with class indices. Unset: all tokens are in
   /// the products.
   std::optional<std::int64_t> valid_tokens = {};
+  /// Whether the product that makes the logits leaves their exponentials in place of them, so that no pass over the logits is
+  /// needed: a factor of each token makes them the gradient. Its hidden states are multiplied by that factor, and rounded once
+  /// more, for the products that make the gradient of the weight. It serves bf16 with class indices on Hopper, without bias,
+  /// class_weight, row_scale, entropy_upstream, label smoothing and token scaling. Unset: where the race of a first call has
+  /// found it to be faster. True is refused where it does not serve.
+  std::optional<bool> exponentials = {};
 
   struct Tensors {
     ConstTensor hidden;     ///< [tokens, hidden], f32, f16 or bf16; rows of adjacent elements, evenly apart
@@ -87,6 +93,7 @@ struct LinearSchedule {
   /// Beyond the tensors; before a race the most that one of its plans takes.
   std::int64_t workspace_bytes = 0;
   DType accumulation = DType::f32;  ///< of the gradient of the weight, over chunks
+  bool exponentials = false;        ///< gradients are made of them, not of logits
 };
 
 }  // namespace ce

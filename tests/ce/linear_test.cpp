@@ -47,7 +47,7 @@ struct LinearCase {
   int upstreams = 0;  ///< 0, 1, or 2 for one for each token
   bool probabilities = false, hidden_grad = true, weight_grad = true, loss = true, rows = false,
        strided = false;
-  bool divisor = false, row_weight = false, row_scale = false, statistics_upstream = false,
+  bool divisor = false, row_weight = false, row_scale = false, entropy_upstream = false, lse_upstream = false,
        own_workspace = false;
   /// With valid_tokens, by so many more than count.
   std::optional<std::int64_t> spare = {};
@@ -88,11 +88,11 @@ class LinearCall {
       row_weight_ = input("row_weight", t.row_weight, DType::f32, which.tokens, 1, positive);
     if (which.row_scale) row_scale_ = input("row_scale", t.row_scale, DType::f32, which.tokens, 1, positive);
     if (which.divisor) divisor_ = input("divisor", t.divisor, DType::f32, 1, 1, positive);
-    if (which.statistics_upstream) {
+    if (which.entropy_upstream)
       entropy_upstream_ =
           input("entropy_upstream", t.entropy_upstream, DType::f32, which.tokens, 1, positive);
+    if (which.lse_upstream)
       lse_upstream_ = input("lse_upstream", t.lse_upstream, DType::f32, which.tokens, 1, positive);
-    }
     if (which.rows) {
       output("lse", t.lse, DType::f32, which.tokens, 1);
       output("entropy", t.entropy, DType::f32, which.tokens, 1);
@@ -271,9 +271,10 @@ class LinearCall {
     check(
         "hidden_grad", case_.tokens, case_.hidden, own,
         [&](auto token, auto k, auto c) { return of_logits(token, c) * weight(c, k); }, case_.classes);
-    const bool rounds_chunks = case_.operation.accumulation.value_or(DType::f32) != DType::f32;
+    const bool rounds_chunks = case_.operation.accumulation.value_or(DType::f32) != DType::f32,
+               rounds_hidden = case_.operation.exponentials.value_or(false);
     check(
-        "weight_grad", case_.classes, case_.hidden, own * (rounds_chunks ? 6 : 1),
+        "weight_grad", case_.classes, case_.hidden, own * ((rounds_chunks ? 6 : 1) + (rounds_hidden ? 1 : 0)),
         [&](auto c, auto k, auto token) { return of_logits(token, c) * hidden(token, k); }, case_.tokens);
     check(
         "bias_grad", case_.classes, 1, rounding(case_.bias_grad_dtype.value_or(DType::f32)),
@@ -357,7 +358,8 @@ std::vector<LinearCase> linear_cases() {
              .loss = false,
              .rows = true,
              .row_scale = true,
-             .statistics_upstream = true}),
+             .entropy_upstream = true,
+             .lse_upstream = true}),
       named("evaluation", {.operation = {.cross_entropy = {.reduction = Reduction::sum}},
                            .dtype = bf16,
                            .hidden_grad = false,
@@ -418,6 +420,84 @@ std::vector<LinearCase> forward_cases() {
     which.hidden_grad = which.weight_grad = false;
   }
   return cases;
+}
+
+/// Calls whose gradients may be made of exponentials.
+std::vector<LinearCase> exponentials_cases() {
+  std::vector<LinearCase> cases{
+      named("mean", {}),
+      named("z_loss_i32", {.operation = {.cross_entropy = {.z_loss = 0.01f}},
+                           .loss_dtype = bf16,
+                           .target_dtype = DType::i32,
+                           .upstreams = 1,
+                           .strided = true}),
+      named("rows_capped",
+            {.operation = {.cross_entropy = {.reduction = Reduction::none, .softcap = 2, .logit_scale = 2}},
+             .classes = 300,
+             .loss_dtype = bf16,
+             .upstreams = 2,
+             .rows = true}),
+      named("f32_logits", {.operation = {.cross_entropy = {.z_loss = 0.1f}, .logits_dtype = DType::f32},
+                           .tokens = 130,
+                           .classes = 193,
+                           .weight_grad_dtype = DType::f32,
+                           .rows = true,
+                           .divisor = true,
+                           .row_weight = true}),
+      named("f32_logits_capped", {.operation = {.cross_entropy = {.reduction = Reduction::sum, .softcap = 3},
+                                                .logits_dtype = DType::f32},
+                                  .upstreams = 2,
+                                  .lse_upstream = true,
+                                  .own_workspace = true}),
+      // Logits so far above the target's that maxima are raised, from tile to tile.
+      named("far", {.operation = {.cross_entropy = {.logit_scale = 40}}, .tokens = 60, .classes = 900}),
+      named("far_f32", {.operation = {.cross_entropy = {.logit_scale = 100}, .logits_dtype = DType::f32},
+                        .classes = 700,
+                        .rows = true}),
+      named("hidden_alone", {.operation = {.cross_entropy = {.ignore_index = 3}}, .weight_grad = false}),
+      named("weight_alone",
+            {.operation = {.cross_entropy = {.reduction = Reduction::sum}, .accumulation = bf16},
+             .hidden_grad = false,
+             .loss = false}),
+      named("valid_tokens", {.tokens = 300, .row_weight = true, .spare = 2}),
+      named("one_class", {.tokens = 9, .classes = 1}),
+  };
+  for (LinearCase& which : cases) {
+    which.hidden = 16;
+    which.dtype = bf16;
+    which.operation.exponentials = true;
+  }
+  return cases;
+}
+
+TEST_F(Linear, GradientsMayBeMadeOfExponentials) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<LinearCase> cases = exponentials_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!is_drawn(seed, i, 2)) continue;
+    expect_right(cases[i]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(Linear, ExponentialsAreRefusedWhereTheyDoNotServe) {
+  const auto expect_refusal = [&](LinearCase which) {
+    which.hidden = 16;
+    which.operation.exponentials = true;
+    LinearCall call(*context, which, test_seed());
+    EXPECT_THAT([&] { call.run(); }, testing::ThrowsMessage<InvalidArgument>(HasSubstr("exponentials")))
+        << which.name;
+  };
+  expect_refusal(named("f32", {}));
+  expect_refusal(named("f16", {.dtype = f16}));
+  expect_refusal(named("bias", {.dtype = bf16, .bias_dtype = bf16}));
+  expect_refusal(named("class_weight", {.dtype = bf16, .class_weight_dtype = bf16}));
+  expect_refusal(named("row_scale", {.dtype = bf16, .row_scale = true}));
+  expect_refusal(named("entropy", {.dtype = bf16, .rows = true, .entropy_upstream = true}));
+  expect_refusal(
+      named("smoothing", {.operation = {.cross_entropy = {.label_smoothing = 0.1f}}, .dtype = bf16}));
+  expect_refusal(named("scaling", {.operation = {.cross_entropy = {.token_scaling = 1}}, .dtype = bf16}));
+  expect_refusal(named("probabilities", {.dtype = bf16, .probabilities = true}));
 }
 
 TEST_F(Linear, WithoutGradientsThereAreNoLogits) {

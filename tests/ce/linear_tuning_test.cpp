@@ -241,7 +241,7 @@ TEST_F(LinearTuning, AWorkspaceHoldsTheStatisticsOfEachWay) {
   LinearLosses losses(many, cache, false, 0);
   const std::int64_t bytes = losses.schedule({}, forward).workspace_bytes;
   int most_splits = 0;
-  for (const LinearWay& way : LinearForward::ways(many, tokens, many_classes)) {
+  for (const LinearWay& way : LinearForward::ways(many.model().multiprocessors, tokens, many_classes)) {
     EXPECT_GE(bytes, way.schedule.most_splits() * tokens * least_words * 4) << way.text();
     most_splits = std::max(most_splits, way.schedule.most_splits());
   }
@@ -251,7 +251,7 @@ TEST_F(LinearTuning, AWorkspaceHoldsTheStatisticsOfEachWay) {
 TEST_F(LinearTuning, BandsWithOtherSplitsThanTheirNeighboursLeaveNothingOutAndNothingUnwritten) {
   constexpr std::int64_t rows = 1792, many_classes = 4300, width = 8;  // seven rows of tiles: three and four
   ManyMultiprocessors many;
-  const ProductSchedule schedule = LinearForward::ways(many, rows, many_classes).front().schedule;
+  const ProductSchedule schedule = LinearForward::ways(many.model().multiprocessors, rows, many_classes).front().schedule;
   ASSERT_NE(schedule.splits_of(0), schedule.splits_of(1));
   std::mt19937_64 random(8);
   Matrix hidden_states(*context, bf16, rows, width), weight(*context, bf16, many_classes, width),
@@ -471,8 +471,8 @@ TEST_F(LinearChunkRace, ChunksWhoseResultsAreWrongAreLeftOut) {
 
 TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
   const ManyMultiprocessors device;
-  const std::vector<LinearWay> few = LinearForward::ways(device, 1100, 32000),
-                               many = LinearForward::ways(device, 2048, 32000);
+  const std::vector<LinearWay> few = LinearForward::ways(device.model().multiprocessors, 1100, 32000),
+                               many = LinearForward::ways(device.model().multiprocessors, 2048, 32000);
   ASSERT_EQ(few.size(), many.size());
   for (std::size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i].text(), many[i].text());
 }
@@ -481,7 +481,7 @@ TEST(LinearWays, OfAnH200KeepAllOfItsClustersBusy) {
   const ManyMultiprocessors device;
   for (const std::int64_t tokens : {4096, 8192, 16384}) {
     double least = 1e30, tiles = 0;
-    for (const LinearWay& way : LinearForward::ways(device, tokens, 128256)) {
+    for (const LinearWay& way : LinearForward::ways(device.model().multiprocessors, tokens, 128256)) {
       if (way.tile.columns != 256) continue;
       const ProductSchedule& schedule = way.schedule;
       std::vector<std::int64_t> made(static_cast<std::size_t>(schedule.clusters));

@@ -3,13 +3,16 @@
 // `splits` that share them, and leaves a message about each row; the variant `merge` then makes of them what it makes of the
 // messages of ranks.
 //
+// Where gradients are wanted (problem::exponentials) each tile leaves its exponentials, too, times the slopes of the logits
+// under a cap, and 0 at the target: times a factor of the row, which is known when all of its tiles are, they are the gradient
+// of the logits (linear/exponentials/factors.cuh). They are taken with respect to a maximum of the row that is given, and a
+// larger one only where they would become too large.
+//
 // The product is bound by the tensor cores. Statistics are taken of the sums in f32, which no logit's dtype has rounded.
 #pragma once
 #include "kernels/gemm/product.cuh"
+#include "kernels/gemm/row_statistics.cuh"
 #include "linear_statistics_arguments.cuh"
-#include "operations/logits.cuh"
-#include "operations/shard.cuh"
-#include "operations/target.cuh"
 
 using Arguments = ce::LinearStatisticsArguments;
 
@@ -17,10 +20,6 @@ namespace ce {
 
 using LinearProduct = Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster>;
 constexpr ProductTile product_tile = LinearProduct::tile;
-
-using Stats = SoftmaxStats<cross_entropy_stats(true, false, problem::smoothing, problem::weights,
-                                               problem::indices, problem::moment)>;
-using Shard = ShardStatistics<Stats, true, problem::softcap>;
 
 /// What a thread knows of a row: the columns that are its own.
 class RowOfThread {
@@ -32,6 +31,10 @@ class RowOfThread {
         logits_(logits.of_row(problem::row_scales && exists_ ? arguments.call.row_scale[row] : 1.f)) {
     const int64 target = exists_ ? target_of(arguments.call, row) : -1;
     target_ = target >= 0 && target < arguments.call.classes ? int(target) : nowhere;
+    if constexpr (problem::exponentials) {
+      has_gradient_ = target_ != nowhere && target != arguments.call.ignore_index;
+      if (exists_) shard_.stats.max = arguments.reference[row];
+    }
   }
 
   /// \param sums   of the tile; those that count no more are -infinity afterwards
@@ -88,7 +91,7 @@ class RowOfThread {
       other = maximum(other, sum(i + 1));
     }
     const float c = factor();
-    stats.rescale(maximum(largest, other), c);
+    raise(maximum(largest, other));
     const Exponent exponent(stats.max, c);
     if constexpr (Stats::dots)
       if (classes > 0) {
@@ -110,14 +113,16 @@ class RowOfThread {
       const float of_base = exponent.either(sum(i)), power = Exponent::power(of_base);
       powers[i % 2] += power;
       if constexpr (problem::moment) moments[i % 2] += moment_of(power, of_base);
+      if constexpr (problem::exponentials)
+        sum(i) = problem::softcap ? power * HyperbolicTangent::slope_of(at_least(sum(i), -1.f)) : power;
     }
     stats.sum += powers[0] + powers[1];
     add_moment(stats, moments[0] + moments[1]);
+    if constexpr (problem::exponentials) put_exponentials<second>(sums, first);
   }
 
   /// With what the other lanes know that have columns of the row.
   CE_DEVICE void merge_lanes() {
-    constexpr int neighbours = 4;
     shard_.stats = warp_merge<neighbours>(shard_.stats, factor());
 #pragma unroll
     for (int mask = 1; mask < neighbours; mask *= 2) {
@@ -140,8 +145,59 @@ class RowOfThread {
 
  private:
   using Arguments = ce::Arguments;
+  static constexpr int neighbours = 4;  ///< lanes that share a row
 
   CE_DEVICE float factor() const { return exponent_of_e * logits_.unit(); }
+  /// Takes the largest logit of a tile into account.
+  CE_DEVICE void raise(float largest) {
+    Stats& stats = shard_.stats;
+    const float c = factor();
+    if constexpr (!problem::exponentials) return stats.rescale(largest, c);
+    // Exponents so large that their powers, their sums and these times hidden states are far from the limits of f32. All
+    // lanes of a row have the same maximum.
+    constexpr float most = 32.f;
+    const auto is_far = [&](float logit) { return (logit - stats.max) * c > most; };
+    if (!any_lane(is_far(largest))) return;
+    if (const float of_row = warp_max<neighbours>(largest); is_far(of_row)) stats.rescale(of_row, c);
+  }
+  /// What is left of a tile's sums, in its row of memory. Of each eight columns a lane has two: it takes all eight of one group
+  /// of four from its neighbours, and gives them its part of the other groups.
+  template <int second>
+  CE_DEVICE void put_exponentials(const float (&sums)[product_tile.sums_of_thread()], int first) {
+    constexpr int groups = product_tile.sums_of_row() / 2;
+    const int lane = thread_index() % neighbours;
+    auto* const row =
+        static_cast<problem::Input*>(arguments_.exponentials) + row_ * arguments_.exponentials_stride;
+#pragma unroll
+    for (int group = 0; group < groups; group += neighbours) {
+      uint32 word[neighbours];
+#pragma unroll
+      for (int i = 0; i < neighbours; ++i) {
+        const int at = 2 * (group + i);
+        const uint32 pair = pack<problem::Input>(sums[product_tile.place_of(second, at)],
+                                                 sums[product_tile.place_of(second, at + 1)]);
+        word[i] = has_gradient_ ? pair : 0;
+      }
+#pragma unroll
+      for (int mask = 1; mask < neighbours; mask *= 2)
+#pragma unroll
+        for (int i = 0; i < neighbours; ++i)
+          if ((i & mask) == 0) {
+            const bool upper = (lane & mask) != 0;
+            const uint32 received = shuffle_xor(upper ? word[i] : word[i + mask], mask);
+            if (upper)
+              word[i] = received;
+            else
+              word[i + mask] = received;
+          }
+      const int column = first + 8 * (group + lane);
+      if (!exists_ || column >= arguments_.exponentials_stride) continue;
+      store<Store::wb>(reinterpret_cast<Words<neighbours>*>(row + column),
+                       Words<neighbours>{{word[0], word[1], word[2], word[3]}});
+    }
+    if (exists_ && lane == 0)
+      arguments_.maxima[first / product_tile.columns * arguments_.call.rows + row_] = shard_.stats.max;
+  }
   template <class OfRow>
   CE_DEVICE static void add_moment(OfRow& stats, float moment) {
     if constexpr (OfRow::moments) stats.moment += moment;
@@ -152,6 +208,7 @@ class RowOfThread {
   const bool exists_;
   const Logits logits_;
   int target_;
+  bool has_gradient_ = false;
   Shard shard_;
 };
 

@@ -1,0 +1,35 @@
+// The one parameter of the kernels of linear/exponentials/. What a kernel does not use stays null.
+#pragma once
+#include "arguments.cuh"
+
+namespace ce {
+
+struct LinearExponentialsArguments {
+  /// Of the rows: target, upstream, row_weight, lse_upstream, divisor, rows, classes, ignore_index, the amounts of scale, cap
+  /// and z-loss, statistics of `ranks` splits, and statistics_words.
+  Arguments call;
+  long long upstream_step;  ///< from one row's to the next: 0 where all have the same
+
+  const void* hidden;       ///< [rows, columns]
+  const void* weight;       ///< [classes, columns]
+  long long columns;        ///< the hidden size
+  long long hidden_stride;  ///< elements from one row to the next
+  long long weight_stride;  ///< the same
+  float* reference;         ///< [rows]: LinearStatisticsArguments
+  void* exponentials;       ///< [rows, classes], of the dtype of hidden
+  long long exponentials_stride;
+  const float* maxima;  ///< [tiles, rows]: LinearStatisticsArguments
+  long long tiles;      ///< of a row
+  int tile_columns;
+  float* row_factor;     ///< [rows]: of the row's exponentials
+  float* target_factor;  ///< [rows]: of the target's logit
+  void* scaled_hidden;   ///< [rows, columns]
+  long long scaled_stride;
+  int* order;            ///< [rows]
+  const float* product;  ///< [rows, columns] exponentials x weight
+  void* hidden_grad;     ///< [rows, columns]
+  long long hidden_grad_stride;
+  void* weight_grad;  ///< [classes, columns]
+};
+
+}  // namespace ce
