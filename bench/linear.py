@@ -2,6 +2,7 @@
 
     python bench/linear.py --out linear.json [--shapes 8192x4096x128256,...] [--only ce-4g,quack] [--turns 8]
     python bench/linear.py --only ce-4g --chunks 8192,4096,2048     # what the race of chunks chooses from
+    python bench/linear.py --only ce-4g --forms             # gradients of logits and of exponentials, in turns
     python bench/linear.py --forward --out forward.json       # the loss without gradients alone
     python bench/linear.py --check [--shapes 64x32x500]       # times nothing; also without a GPU
     python bench/linear.py --accuracy 4096x2048x32000 --out accuracy.json
@@ -31,7 +32,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from gpu_timer import beyond_bytes
-from linear_peers import CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, add_chunks, by_autograd, in_chunks, load
+from linear_peers import (
+    CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, add_chunks, add_forms, by_autograd, in_chunks, load
+)  # fmt: skip
 from torch import Tensor
 
 import ce.torch as ct
@@ -304,10 +307,16 @@ def accuracy_paths(names: list[str], chunk: int) -> Iterator[tuple[str, Any]]:
 
         def loss(x: Tensor, w: Tensor, t: Tensor, tokens: Any = tokens, logits: Any = logits) -> Tensor:
             options = {"chunk_tokens": tokens, "logits_dtype": logits, "accumulate": torch.float32 if tokens else None}
+            options["exponentials"] = False
             return ct.linear_cross_entropy(x, w, t, loss_dtype=torch.float32, **options)
 
         name = "ce" + (f"-chunks-of-{tokens}" if tokens else "") + ("-f32-logits" if logits else "")
         yield name, by_autograd(loss)
+
+    def of_exponentials(x: Tensor, w: Tensor, t: Tensor) -> Tensor:
+        return ct.linear_cross_entropy(x, w, t, loss_dtype=torch.float32, exponentials=True)
+
+    yield "ce-exponentials", by_autograd(of_exponentials)
 
     def upcast(x: Tensor, target: Tensor, w: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(x, w).float(), target)
@@ -370,6 +379,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help=f"of {', '.join(LOADERS)} (default: all)")
     parser.add_argument("--chunks", default="", metavar="TOKENS,...",
                         help="ce with chunks of so many tokens, too, in 4 GiB as ce-4g")  # fmt: skip
+    parser.add_argument("--forms", action="store_true",
+                        help="ce with gradients of logits and of exponentials, too, in 4 GiB and 512 MiB")  # fmt: skip
     parser.add_argument("--limit", type=float, default=520.0, metavar="S", help="seconds (default: 520)")
     parser.add_argument("--forward", action="store_true", help="times the loss without gradients alone")
     parser.add_argument(
@@ -386,6 +397,8 @@ def main() -> int:
         names += [add_chunks(int(tokens)) for tokens in options.chunks.split(",") if tokens]
     except ValueError:
         parser.error(f"--chunks: {options.chunks} is no list of numbers")
+    if options.forms:
+        names += add_forms()
     if options.turns < 1:
         parser.error("--turns: expected 1 or more")
     on_gpu = torch.cuda.is_available()

@@ -87,10 +87,9 @@ def _chunk_upcast(x: Tensor, target: Tensor, w: Tensor) -> Tensor:
     return _upcast(x, w, target)
 
 
-def _ce(name: str, budget: int, chunk_tokens: int | None = None) -> Peer:
+def _ce(name: str, budget: int, **options: Any) -> Peer:
     def loss(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
-        options = {"memory_budget": budget, "chunk_tokens": chunk_tokens}
-        return ct.linear_cross_entropy(x, w, target, loss_dtype=torch.float32, **options)
+        return ct.linear_cross_entropy(x, w, target, loss_dtype=torch.float32, memory_budget=budget, **options)
 
     return Peer(name, importlib.import_module("ce").__version__, loss, by_autograd(loss))
 
@@ -183,8 +182,19 @@ def add_chunks(tokens: int) -> str:
         Its name, in LOADERS from here on.
     """
     name = f"ce-chunks-of-{tokens}"
-    LOADERS[name] = lambda: _ce(name, 4 * GIB, tokens)
+    LOADERS[name] = lambda: _ce(name, 4 * GIB, chunk_tokens=tokens)
     return name
+
+
+def add_forms() -> list[str]:
+    """Peers that are ce with gradients of logits and of exponentials, which its race chooses from: their names."""
+    names = {"ce-4g-logits": (4 * GIB, False), "ce-4g-exponentials": (4 * GIB, True),
+             "ce-512m-logits": (GIB // 2, False), "ce-512m-exponentials": (GIB // 2, True)}  # fmt: skip
+    for name, (budget, exponentials) in names.items():
+        LOADERS[name] = lambda name=name, budget=budget, exponentials=exponentials: _ce(  # type: ignore[misc]
+            name, budget, exponentials=exponentials
+        )
+    return list(names)
 
 
 def load(names: list[str]) -> tuple[list[Peer], dict[str, str]]:

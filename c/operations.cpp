@@ -116,13 +116,13 @@ ce_status ce_linear_cross_entropy_schedule(ce_context* context,
     require_pointer("schedule", schedule, "where to put it");
     const Call<ce::LinearCrossEntropy> call = call_from<ce::LinearCrossEntropy>(options, tensors);
     const ce::LinearSchedule made = context_or_default(context).schedule(call.operation, call.tensors);
-    const auto& [chunk_tokens, chunks, workspace_bytes, accumulation] = made;
+    const auto& [chunk_tokens, chunks, workspace_bytes, accumulation, exponentials] = made;
     write_struct(*schedule, ce_linear_schedule{.struct_size = schedule->struct_size,
                                                .chunk_tokens = chunk_tokens,
                                                .chunks = chunks,
                                                .workspace_bytes = workspace_bytes,
                                                .accumulation = static_cast<ce_dtype>(accumulation),
-                                               .reserved = 0});
+                                               .exponentials = exponentials ? 1 : 0});
   });
 }
 

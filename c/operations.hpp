@@ -189,8 +189,11 @@ struct Interface<LinearCrossEntropy> {
 
   [[nodiscard]] static LinearCrossEntropy operation(const Options& options) {
     using OfLoss = Interface<CrossEntropy>;
-    const auto& [size, cross_entropy, memory_budget, chunk_tokens, logits_dtype, accumulation, valid_tokens] =
-        options;
+    const auto& [size, cross_entropy, memory_budget, chunk_tokens, logits_dtype, accumulation, valid_tokens,
+                 exponentials, reserved] = options;
+    require_reserved(reserved);
+    if (exponentials < -1 || exponentials > 1)
+      throw InvalidArgument("exponentials", std::to_string(exponentials), "-1, 0 or 1");
     const auto dtype = [](std::string_view name, ce_dtype given) {
       return given == CE_DTYPE_UNSET ? std::nullopt : std::optional(dtype_from(name, given));
     };
@@ -205,8 +208,9 @@ struct Interface<LinearCrossEntropy> {
         .chunk_tokens = chunk_tokens,
         .logits_dtype = dtype("logits_dtype", logits_dtype),
         .accumulation = dtype("accumulation", accumulation),
-        .valid_tokens = valid_tokens == -1 ? std::nullopt : std::optional(valid_tokens)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
+        .valid_tokens = valid_tokens == -1 ? std::nullopt : std::optional(valid_tokens),
+        .exponentials = exponentials == -1 ? std::nullopt : std::optional(exponentials == 1)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] = operation;
     return operation;
   }
   [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {

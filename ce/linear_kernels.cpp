@@ -64,6 +64,7 @@ void LinearKernels::find_references(const generator::LinearStatistics& which,
 void LinearKernels::find_factors(const generator::LinearFactors& which,
                                  const LinearExponentialsArguments& arguments, Stream stream) {
   launch(which, size_of_launch(arguments), arguments, stream);
+  launch(Scale{which.statistics}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::make_hidden_gradient(const generator::LinearStatistics& which,
@@ -105,6 +106,7 @@ generator::Program LinearKernels::program_of(const Key& key) {
     generator::Program operator()(const generator::LinearFactors& factors) const {
       return generator::linear_factors(factors);
     }
+    generator::Program operator()(const Scale& scale) const { return generator::linear_scale(scale.which); }
     generator::Program operator()(const MakeHiddenGradient& make) const {
       return generator::linear_hidden_gradient(make.which);
     }

@@ -51,7 +51,7 @@ class LinearKernels {
   /// \param arguments  hidden, weight and what call has of the rows; writes reference
   void find_references(const generator::LinearStatistics& which, const LinearExponentialsArguments& arguments,
                        Stream stream);
-  /// \param arguments  also exponentials, maxima and statistics; writes row_factor, target_factor and scaled_hidden
+  /// \param arguments  also exponentials, maxima and statistics; writes row_factor, target_factor, reference and scaled_hidden
   void find_factors(const generator::LinearFactors& which, const LinearExponentialsArguments& arguments,
                     Stream stream);
   /// \param arguments  also product; writes hidden_grad
@@ -96,6 +96,10 @@ class LinearKernels {
     generator::LinearStatistics which;
     friend auto operator<=>(const FindReferences&, const FindReferences&) = default;
   };
+  struct Scale {
+    generator::LinearStatistics which;
+    friend auto operator<=>(const Scale&, const Scale&) = default;
+  };
   struct MakeHiddenGradient {
     generator::LinearStatistics which;
     friend auto operator<=>(const MakeHiddenGradient&, const MakeHiddenGradient&) = default;
@@ -109,9 +113,9 @@ class LinearKernels {
     DType gradient;
     friend auto operator<=>(const AddTargets&, const AddTargets&) = default;
   };
-  using Key =
-      std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows, TakeStatistics,
-                   FindReferences, generator::LinearFactors, MakeHiddenGradient, FindOrder, AddTargets>;
+  using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows,
+                           TakeStatistics, FindReferences, generator::LinearFactors, Scale,
+                           MakeHiddenGradient, FindOrder, AddTargets>;
 
   [[nodiscard]] static generator::Program program_of(const Key& key);
   template <class Arguments>

@@ -283,6 +283,7 @@ class LinearCall {
         .scaled_hidden = at<std::byte>(plan_.scaled_hidden),
         .scaled_stride = shape_.hidden_stride(),
         .order = at<int>(plan_.order),
+        .classes_in_order = at<int>(plan_.classes_in_order),
         .product = at<float>(plan_.hidden_product),
         .hidden_grad = hidden_grad.data,
         .hidden_grad_stride = stride_of(hidden_grad),

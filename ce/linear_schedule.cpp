@@ -119,7 +119,7 @@ std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
   if (exponentials) {
     bytes += shape.logits_stride() * size_of(shape.dtype) +
              shape.multiprocessors * std::int64_t{4} * shape.exponentials->words() +
-             (tiles_of(shape) + 4) * 4;
+             (tiles_of(shape) + 5) * 4;
     if (shape.weight_grad) bytes += shape.hidden_stride() * size_of(shape.dtype);
     if (shape.hidden_grad) bytes += shape.hidden * 4;
   } else {
@@ -351,7 +351,8 @@ void take_exponentials(const LinearShape& shape, std::int64_t chunk, std::int64_
   plan.statistics = pieces.take(std::max(bytes_of_statistics(shape, *shape.exponentials, chunk),
                                          bytes_of_statistics(shape, *shape.exponentials, last)));
   plan.maxima = pieces.take(chunk * tiles_of(shape) * 4);
-  for (LinearPiece* piece : {&plan.reference, &plan.row_factor, &plan.target_factor, &plan.order})
+  for (LinearPiece* piece :
+       {&plan.reference, &plan.row_factor, &plan.target_factor, &plan.order, &plan.classes_in_order})
     *piece = pieces.take(chunk * 4);
   if (shape.weight_grad)
     plan.scaled_hidden = pieces.take(chunk * shape.hidden_stride() * size_of(shape.dtype));

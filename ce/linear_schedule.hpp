@@ -82,7 +82,8 @@ struct LinearPlan {
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
   /// With exponentials: LinearExponentialsArguments has them.
-  LinearPiece reference, maxima, row_factor, target_factor, order, scaled_hidden, hidden_product;
+  LinearPiece reference, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden,
+      hidden_product;
 };
 
 /// That with the largest chunks, of about one size; of logits unless the caller wants exponentials.

@@ -198,9 +198,9 @@ std::int64_t block_for_each_row(const Config&, const Problem& problem) {
   return std::max<std::int64_t>(1, problem.rows);
 }
 
-constexpr std::uint32_t threads_of_rows = 256, threads_of_reference = 128, threads_of_order = 256,
-                        threads_of_targets = 128;
-constexpr std::int64_t columns_of_thread = 4;
+constexpr std::uint32_t threads_of_rows = 256, threads_of_factors = 64, threads_of_reference = 128,
+                        threads_of_order = 128, threads_of_targets = 128;
+constexpr std::int64_t columns_of_thread = 8;
 
 }  // namespace
 
@@ -218,9 +218,17 @@ Program linear_factors(const LinearFactors& factors) {
       {.words = fmt::format(" upstream={}{}", name(factors.upstream), factors.z_loss ? " z_loss" : ""),
        .constants = {type_constant("Upstream", factors.upstream), flag_constant("z_loss", factors.z_loss),
                      amount_constant(option_of(&CrossEntropyFlags::z_loss))},
-       .threads = threads_of_rows,
-       .shared_bytes = 16,  // Factors
-       .blocks = block_for_each_row});
+       .threads = threads_of_factors,
+       .blocks = [](const Config&, const Problem& problem) {
+         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{threads_of_factors});
+       }});
+}
+
+Program linear_scale(const LinearStatistics& statistics) {
+  return exponentials_kernel("scale", statistics,
+                             {.threads = threads_of_rows,
+                              .shared_bytes = 4,  // whether tiles are apart
+                              .blocks = block_for_each_row});
 }
 
 Program linear_hidden_gradient(const LinearStatistics& statistics) {

@@ -78,6 +78,8 @@ struct LinearFactors {
   friend auto operator<=>(const LinearFactors&, const LinearFactors&) = default;
 };
 [[nodiscard]] Program linear_factors(const LinearFactors& factors);
+/// Hidden states times their factors, and exponentials with respect to the maximum of their row.
+[[nodiscard]] Program linear_scale(const LinearStatistics& statistics);
 /// The gradient of hidden states, from exponentials x weight.
 [[nodiscard]] Program linear_hidden_gradient(const LinearStatistics& statistics);
 /// The rows in the order of their classes.

@@ -15,8 +15,8 @@ struct LinearExponentialsArguments {
   long long columns;        ///< the hidden size
   long long hidden_stride;  ///< elements from one row to the next
   long long weight_stride;  ///< the same
-  float* reference;         ///< [rows]: LinearStatisticsArguments
-  void* exponentials;       ///< [rows, classes], of the dtype of hidden
+  float* reference;    ///< [rows]: LinearStatisticsArguments; once factors are known the maximum of the row
+  void* exponentials;  ///< [rows, classes], of the dtype of hidden
   long long exponentials_stride;
   const float* maxima;  ///< [tiles, rows]: LinearStatisticsArguments
   long long tiles;      ///< of a row
@@ -25,7 +25,9 @@ struct LinearExponentialsArguments {
   float* target_factor;  ///< [rows]: of the target's logit
   void* scaled_hidden;   ///< [rows, columns]
   long long scaled_stride;
-  int* order;            ///< [rows]
+  int* order;  ///< [rows]
+  int*
+      classes_in_order;  ///< [rows]: of the rows in that order; as many as there are classes where one does not count
   const float* product;  ///< [rows, columns] exponentials x weight
   void* hidden_grad;     ///< [rows, columns]
   long long hidden_grad_stride;

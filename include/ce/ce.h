@@ -640,9 +640,13 @@ typedef struct ce_linear_cross_entropy_options {
   /// the losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. Where more tokens count than this,
   /// all losses, logprobs, entropies and weight_grad are NaN. Only with class indices. -1: all tokens are in the products.
   int64_t valid_tokens;
+  /// 1: gradients are made of exponentials that the product of the logits leaves, without a pass over these; refused where
+  /// that does not serve (linear.hpp says where it does). 0: of logits. -1: whichever a race at the first call found faster.
+  int32_t exponentials;
+  int32_t reserved;  ///< 0
 } ce_linear_cross_entropy_options;
 #define CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT \
-  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET, -1 }
+  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET, -1, -1, 0 }
 
 typedef struct ce_linear_cross_entropy_tensors {
   size_t struct_size;
@@ -694,7 +698,7 @@ typedef struct ce_linear_schedule {
   int64_t chunks;           ///< 0 without tokens
   int64_t workspace_bytes;  ///< beyond the tensors; before a race the most that one of its plans takes
   ce_dtype accumulation;    ///< of the gradient of the weight, over chunks
-  int32_t reserved;         ///< 0
+  int32_t exponentials;     ///< 1: gradients are made of them, not of logits; else 0
 } ce_linear_schedule;
 #define CE_LINEAR_SCHEDULE_INIT \
   { sizeof(ce_linear_schedule), 0, 0, 0, CE_DTYPE_F32, 0 }

@@ -148,6 +148,7 @@ void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   options.logits_dtype = static_cast<ce_dtype>(arguments.integer());
   options.accumulation = static_cast<ce_dtype>(arguments.integer());
   options.valid_tokens = arguments.integer();
+  options.exponentials = static_cast<std::int32_t>(arguments.integer());
   const LinearWanted wanted = LinearWanted::read(arguments);
 
   const Matrix hidden(std::move(hidden_given), "hidden", "[tokens, hidden]"),
@@ -242,7 +243,7 @@ std::vector<Operator> linear_operators() {
           "Tensor? lse_upstream") +
           schema_of_numbers +
           ", int memory_budget, int chunk_tokens, int logits_dtype, int accumulation, int valid_tokens, "
-          "bool f32_loss, bool "
+          "int exponentials, bool f32_loss, bool "
           "hidden_grad, bool weight_grad, bool f32_weight_grad, bool bias_grad, bool z_loss_out, bool lse, "
           "bool "
           "argmax, bool hit, bool logprob, bool entropy",

@@ -192,7 +192,7 @@ class RowOfThread {
           }
       const int column = first + 8 * (group + lane);
       if (!exists_ || column >= arguments_.exponentials_stride) continue;
-      store<Store::wb>(reinterpret_cast<Words<neighbours>*>(row + column),
+      store<Store::cs>(reinterpret_cast<Words<neighbours>*>(row + column),
                        Words<neighbours>{{word[0], word[1], word[2], word[3]}});
     }
     if (exists_ && lane == 0)

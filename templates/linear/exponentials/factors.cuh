@@ -2,11 +2,9 @@
 //
 //     gradient[j] = row_factor exponential[j], and for the target, whose exponential is 0, target_factor
 //
-// and hidden states multiplied by the row's factor, so that exponentials^T x scaled hidden states is the gradient of the
-// weight but for the targets' part. A block makes a row. Where the tiles of a row were taken with respect to other maxima than
-// that of the whole row, it brings their exponentials to that one.
+// Exponentials are with respect to the maximum of the whole row, which takes the place of the reference. A thread makes a row.
 //
-// Moves 1 read + 1 write of [rows, columns].
+// Bound by the latency of its launch.
 #pragma once
 #include "linear/exponentials/rows.cuh"
 
@@ -48,52 +46,14 @@ CE_DEVICE Factors factors_of(const LinearExponentialsArguments& arguments, int64
   return {amplitude * share, at_target * all.slope, all.stats.max};
 }
 
-/// The exponentials of a tile, with respect to another maximum.
-CE_DEVICE void bring_tile(const LinearExponentialsArguments& arguments, int64 row, int64 tile, float factor) {
-  const int64 first = tile * arguments.tile_columns, end = first + arguments.tile_columns;
-  auto* const exponentials =
-      static_cast<problem::Input*>(arguments.exponentials) + row * arguments.exponentials_stride;
-  for (int64 column = first + thread_index(); column < end && column < arguments.call.classes;
-       column += problem::threads)
-    exponentials[column] = from_float<problem::Input>(to_float(exponentials[column]) * factor);
-}
-
 }  // namespace ce
 
 CE_KERNEL(ce_linear_factors, ce::problem::threads) {
   using namespace ce;
-  constexpr int threads = problem::threads, unroll = 4;
-  Factors& factors = shared_memory<Factors>();
-  for (int64 row = block_index(); row < arguments.call.rows; row += block_count()) {
-    if (thread_index() == 0) {
-      factors = factors_of(arguments, row);
-      arguments.row_factor[row] = factors.of_row;
-      arguments.target_factor[row] = factors.of_target;
-    }
-    block_barrier();
-    const float of_row = factors.of_row;
-    const Exponent exponent(factors.max, exponent_of_e * Logits(arguments.call).unit());
-    block_barrier();
-    for (int64 tile = 0; tile < arguments.tiles; ++tile)
-      if (const float max = arguments.maxima[tile * arguments.call.rows + row]; max < exponent.max)
-        bring_tile(arguments, row, tile, Exponent::power(exponent.exponent_of_maximum(max)));
-
-    if (arguments.scaled_hidden == nullptr) continue;
-    const problem::Input* const hidden = hidden_of(arguments, row);
-    auto* const scaled =
-        static_cast<problem::Input*>(arguments.scaled_hidden) + row * arguments.scaled_stride;
-    each_column<threads, unroll>(arguments.columns, [&](int64 first) {
-      float x[unroll];
-#pragma unroll
-      for (int i = 0; i < unroll; ++i)
-        if (const int64 column = first + i * threads; column < arguments.columns)
-          x[i] = to_float(load_element<Load::ca>(hidden + column));
-#pragma unroll
-      for (int i = 0; i < unroll; ++i)
-        // A row that does not count adds nothing, whatever it holds.
-        if (const int64 column = first + i * threads; column < arguments.columns)
-          store_element<Store::wb>(scaled + column,
-                                   from_float<problem::Input>(of_row == 0.f ? 0.f : of_row * x[i]));
-    });
-  }
+  const int64 row = block_index() * problem::threads + thread_index();
+  if (row >= arguments.call.rows) return;
+  const Factors factors = factors_of(arguments, row);
+  arguments.row_factor[row] = factors.of_row;
+  arguments.target_factor[row] = factors.of_target;
+  arguments.reference[row] = factors.max;
 }

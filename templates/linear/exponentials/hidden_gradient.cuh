@@ -5,32 +5,41 @@
 #pragma once
 #include "linear/exponentials/rows.cuh"
 
+namespace ce {
+
+struct HiddenGradient {
+  const float* product;
+  const problem::Input* weight;  ///< of the target; null where the row does not count
+  problem::Input* gradient;
+  float of_row, of_target;
+
+  template <int n>
+  CE_DEVICE void at(int64 column) const {
+    Columns<n> columns{};
+    if (weight == nullptr) {
+      // A row that is ignored has no gradient, whatever the weight holds; one without a class has NaN.
+#pragma unroll
+      for (float& x : columns.x) x = of_row;
+    } else {
+      const auto w = Columns<n>::read(weight, column);
+      columns = Columns<n>::read(product, column);
+#pragma unroll
+      for (int i = 0; i < n; ++i) columns.x[i] = multiply_add(of_row, columns.x[i], of_target * w.x[i]);
+    }
+    columns.write(gradient, column);
+  }
+};
+
+}  // namespace ce
+
 CE_KERNEL(ce_linear_hidden_gradient, ce::problem::threads) {
   using namespace ce;
-  constexpr int threads = problem::threads, unroll = 4;
-  for (int64 row = block_index(); row < arguments.call.rows; row += block_count()) {
-    const float of_row = arguments.row_factor[row], of_target = arguments.target_factor[row];
-    const int64 index = class_of(arguments, row);
-    const bool counts = index < arguments.call.classes;
-    const problem::Input* const weight = weight_of_class(arguments, counts ? index : 0);
-    const float* const product = arguments.product + row * arguments.columns;
-    auto* const gradient =
-        static_cast<problem::Input*>(arguments.hidden_grad) + row * arguments.hidden_grad_stride;
-    each_column<threads, unroll>(arguments.columns, [&](int64 first) {
-      float x[unroll], w[unroll];
-#pragma unroll
-      for (int i = 0; i < unroll; ++i)
-        if (const int64 column = first + i * threads; column < arguments.columns) {
-          x[i] = load_element<Load::cs>(product + column);
-          w[i] = counts ? to_float(load_element<Load::ca>(weight + column)) : 0.f;
-        }
-#pragma unroll
-      for (int i = 0; i < unroll; ++i)
-        if (const int64 column = first + i * threads; column < arguments.columns) {
-          // A row that is ignored has no gradient, whatever the weight holds; one without a class has NaN.
-          const float value = counts ? multiply_add(of_row, x[i], of_target * w[i]) : of_row;
-          store_element<Store::wb>(gradient + column, from_float<problem::Input>(value));
-        }
-    });
-  }
+  const int64 row = block_index(), index = class_of(arguments, row);
+  const HiddenGradient body{
+      arguments.product + row * arguments.columns,
+      index < arguments.call.classes ? weight_of_class(arguments, index) : nullptr,
+      static_cast<problem::Input*>(arguments.hidden_grad) + row * arguments.hidden_grad_stride,
+      arguments.row_factor[row], arguments.target_factor[row]};
+  const uint64 addresses = reinterpret_cast<uint64>(body.gradient) | reinterpret_cast<uint64>(body.product);
+  each_column<problem::threads>(arguments.columns, thread_index(), addresses % 16 == 0, body);
 }

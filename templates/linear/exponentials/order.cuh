@@ -7,7 +7,7 @@
 
 namespace ce {
 
-struct OrderShared {
+struct alignas(16) OrderShared {
   int classes[problem::threads];
 };
 
@@ -15,7 +15,7 @@ struct OrderShared {
 
 CE_KERNEL(ce_linear_order, ce::problem::threads) {
   using namespace ce;
-  constexpr int threads = problem::threads;
+  constexpr int threads = problem::threads, together = 4;
   OrderShared& shared = shared_memory<OrderShared>();
   const int64 rows = arguments.call.rows, row = block_index() * threads + thread_index();
   const int own = row < rows ? int(class_of(arguments, row)) : 0;
@@ -24,11 +24,20 @@ CE_KERNEL(ce_linear_order, ce::problem::threads) {
     const int64 other = first + thread_index();
     shared.classes[thread_index()] = other < rows ? int(class_of(arguments, other)) : 0x7fffffff;
     block_barrier();
-    const int64 earlier = row - first;  // so many of these have a smaller number
-#pragma unroll 8
-    for (int i = 0; i < threads; ++i)
-      before += shared.classes[i] < own || (shared.classes[i] == own && i < earlier) ? 1 : 0;
+    // Of all rows here, or of none, but for those of the own block, rows of the same class come before.
+    const bool is_own = first == row - thread_index();
+    const int bound = first < row && !is_own ? own + 1 : own;
+#pragma unroll 4
+    for (int i = 0; i < threads; i += together) {
+      const auto four = reinterpret_cast<const Words<together>&>(shared.classes[i]);
+#pragma unroll
+      for (int k = 0; k < together; ++k) before += int(int(four.word[k]) < bound);
+    }
+    if (is_own)
+      for (int i = 0; i < thread_index(); ++i) before += int(shared.classes[i] == own);
     block_barrier();
   }
-  if (row < rows) arguments.order[before] = int(row);
+  if (row >= rows) return;
+  arguments.order[before] = int(row);
+  arguments.classes_in_order[before] = own;
 }

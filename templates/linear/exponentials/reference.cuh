@@ -5,24 +5,30 @@
 #pragma once
 #include "linear/exponentials/rows.cuh"
 
+namespace ce {
+
+struct Dot {
+  const problem::Input *hidden, *weight;
+  float sums[4] = {};
+
+  template <int n>
+  CE_DEVICE void at(int64 column) {
+    const auto x = Columns<n>::read(hidden, column), w = Columns<n>::read(weight, column);
+#pragma unroll
+    for (int i = 0; i < n; ++i) sums[i] = multiply_add(x.x[i], w.x[i], sums[i]);
+  }
+};
+
+}  // namespace ce
+
 CE_KERNEL(ce_linear_reference, ce::problem::threads) {
   using namespace ce;
-  constexpr int warps = problem::threads / lanes, unroll = 8;
+  constexpr int warps = problem::threads / lanes;
   const int64 row = block_index() * warps + warp_index();
   if (row >= arguments.call.rows) return;
   const int64 index = class_of(arguments, row);
-  const problem::Input* const hidden = hidden_of(arguments, row);
-  const problem::Input* const weight = weight_of_class(arguments, index < arguments.call.classes ? index : 0);
-  float sums[unroll] = {};
-  for (int64 first = lane_index(); first < arguments.columns; first += lanes * unroll)
-#pragma unroll
-    for (int i = 0; i < unroll; ++i)
-      if (const int64 column = first + i * lanes; column < arguments.columns)
-        sums[i] = multiply_add(to_float(load_element<Load::ca>(hidden + column)),
-                               to_float(load_element<Load::ca>(weight + column)), sums[i]);
-#pragma unroll
-  for (int width = unroll / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
-  const float logit = warp_sum(sums[0]);
+  Dot dot{hidden_of(arguments, row), weight_of_class(arguments, index < arguments.call.classes ? index : 0)};
+  each_column<lanes>(arguments.columns, lane_index(), true, dot);
+  const float logit = warp_sum((dot.sums[0] + dot.sums[1]) + (dot.sums[2] + dot.sums[3]));
   if (lane_index() == 0) arguments.reference[row] = Logits(arguments.call).of_target(logit).u;
 }

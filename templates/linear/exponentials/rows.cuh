@@ -22,10 +22,36 @@ CE_DEVICE const problem::Input* weight_of_class(const LinearExponentialsArgument
   return static_cast<const problem::Input*>(arguments.weight) + index * arguments.weight_stride;
 }
 
-/// Calls visit(first) for each `threads` x `unroll` neighbouring columns, of which a thread has first, first + threads, ...
-template <int threads, int unroll, class Visit>
-CE_DEVICE void each_column(int64 columns, Visit&& visit) {
-  for (int64 first = thread_index(); first < columns; first += threads * unroll) visit(first);
+/// Neighbouring columns of a row, in f32.
+template <int n>
+struct Columns {
+  float x[n];
+
+  template <class T>
+  CE_DEVICE static Columns read(const T* row, int64 column) {
+    Columns columns;
+    if constexpr (n == 1)
+      columns.x[0] = to_float(load_element<Load::ca>(row + column));
+    else
+      Vector<T, n>::template read<Load::ca>(row + column).values(columns.x);
+    return columns;
+  }
+  template <class T>
+  CE_DEVICE void write(T* row, int64 column) const {
+    if constexpr (n == 1)
+      store_element<Store::wb>(row + column, from_float<T>(x[0]));
+    else
+      Vector<T, n>::of(x).template write<Store::wb>(row + column);
+  }
+};
+
+/// Calls body.at<n>(column) for all columns of a row, n neighbours at a time, some of it by each of `threads` threads.
+/// \param aligned  rows begin at 16 bytes: four columns go together
+template <int threads, class Body>
+CE_DEVICE void each_column(int64 columns, int thread, bool aligned, Body&& body) {
+  const int64 together = aligned ? columns / 4 * 4 : 0;
+  for (int64 column = thread * 4; column < together; column += threads * 4) body.template at<4>(column);
+  for (int64 column = together + thread; column < columns; column += threads) body.template at<1>(column);
 }
 
 }  // namespace ce

@@ -12,11 +12,11 @@ CE_KERNEL(ce_linear_weight_gradient, ce::problem::threads) {
   const int64 parts = (arguments.columns + threads * unroll - 1) / (threads * unroll);
   const int64 place = block_index() / parts,
               first = block_index() % parts * (threads * unroll) + thread_index();
-  const auto class_at = [&](int64 at) { return class_of(arguments, arguments.order[at]); };
-  const int64 index = class_at(place);
-  if (index == arguments.call.classes || (place > 0 && class_at(place - 1) == index)) return;
+  const int* const classes = arguments.classes_in_order;
+  const int64 index = classes[place];
+  if (index == arguments.call.classes || (place > 0 && classes[place - 1] == index)) return;
   int64 end = place + 1;
-  while (end < arguments.call.rows && class_at(end) == index) ++end;
+  while (end < arguments.call.rows && classes[end] == index) ++end;
 
   float sums[unroll] = {};
 #pragma unroll 4

@@ -42,13 +42,15 @@ def without_upstream(inputs: Inputs) -> Inputs:
 
 class Memory(NamedTuple):
     """What a call may take, and what it computes in: numbers of ce's dtypes, -1 where none is chosen. How many tokens
-    count, where the others are in no product; else -1."""
+    count, where the others are in no product; else -1. Whether gradients are made of exponentials: 1, 0, or -1 where
+    that is not chosen."""
 
     budget: int = 0
     chunk_tokens: int = 0
     logits_dtype: int = _UNSET
     accumulation: int = _UNSET
     valid_tokens: int = _UNSET
+    exponentials: int = _UNSET
 
 
 class Wanted(NamedTuple):
@@ -97,7 +99,7 @@ def dtype_code(dtype: torch.dtype | None, argument: str) -> int:
 
 def fake(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """What the operator makes of fake tensors."""
-    reduction, memory, wanted = rest[8], Memory(*rest[14:19]), Wanted(*rest[19:])
+    reduction, memory, wanted = rest[8], Memory(*rest[14:20]), Wanted(*rest[20:])
     logits = hidden.dtype if memory.logits_dtype == _UNSET else _DTYPES[memory.logits_dtype]
     tokens = (hidden.shape[0],)
     losses = tokens if reduction == 0 else ()

@@ -46,6 +46,7 @@ def linear_cross_entropy(
     chunk_tokens: int | None = None,
     logits_dtype: torch.dtype | None = None,
     accumulate: torch.dtype | None = None,
+    exponentials: bool | None = None,
 ) -> Any:
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, as torch 2.13's function of that name, with the
     options of :func:`ce.torch.cross_entropy`.
@@ -79,11 +80,16 @@ def linear_cross_entropy(
         logits_dtype: float32, or the dtype of the products, which is the default.
         accumulate: what the gradient of the weight is summed in over chunks: float32, or its own dtype. None: float32
             where there is more than one chunk and the budget holds it.
+        exponentials: whether the product that makes the logits leaves their exponentials, of which the gradients are
+            made without a pass over the logits; hidden states are rounded once more for the weight's. It serves
+            bfloat16 with class indices on Hopper, without linear_bias, weight, label_smoothing, token_scaling and a
+            logit_scale of rows. None: where the first call of such sizes finds that faster.
 
     All other arguments, and what is returned, are as in :func:`ce.torch.cross_entropy`.
 
     Raises:
-        ValueError: sizes or options that do not fit, and a weight without elements.
+        ValueError: sizes or options that do not fit, exponentials where they do not serve, and a weight without
+            elements.
         TypeError: a dtype that does not.
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
@@ -197,7 +203,7 @@ def linear_cross_entropy(
                 divisor=divisor,
             ),
             numbers,
-            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens),
+            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
@@ -415,6 +421,7 @@ def _memory(
     logits_dtype: torch.dtype | None,
     accumulate: torch.dtype | None,
     valid_tokens: int | None,
+    exponentials: bool | None = None,
 ) -> _linear.Memory:
     return _linear.Memory(
         budget or 0,
@@ -422,6 +429,7 @@ def _memory(
         _linear.dtype_code(logits_dtype, "logits_dtype"),
         _linear.dtype_code(accumulate, "accumulate"),
         -1 if valid_tokens is None else valid_tokens,
+        -1 if exponentials is None else int(exponentials),
     )
 
 
