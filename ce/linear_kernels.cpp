@@ -45,7 +45,8 @@ void LinearKernels::scatter(int unit_bytes, const LinearArguments& arguments, St
 void LinearKernels::take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
                                     const LinearStatisticsArguments& arguments, std::int64_t blocks,
                                     Stream stream) {
-  launch(TakeStatistics{which, tile.columns, tile.stages, tile.cluster}, {.rows = blocks}, arguments, stream);
+  launch(TakeStatistics{which, tile.columns, tile.stages, tile.cluster, tile.turns}, {.rows = blocks},
+         arguments, stream);
 }
 
 namespace {
@@ -98,7 +99,7 @@ generator::Program LinearKernels::program_of(const Key& key) {
                            : generator::linear_gather(move.unit_bytes);
     }
     generator::Program operator()(const TakeStatistics& take) const {
-      return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster});
+      return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster, take.turns});
     }
     generator::Program operator()(const FindReferences& find) const {
       return generator::linear_reference(find.which);

@@ -90,6 +90,7 @@ class LinearKernels {
   struct TakeStatistics {
     generator::LinearStatistics which;
     int columns, stages, cluster;  ///< of the tile
+    bool turns;
     friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
   };
   struct FindReferences {

@@ -228,7 +228,7 @@ class LinearCall {
   const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
     losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream_);
     const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
-    const int splits = way.schedule.most_splits();
+    const int splits = way.messages();
     return &context_.run(CrossEntropyMerge{.options = operation_.cross_entropy,
                                            .classes = shape_.classes,
                                            .ranks = splits,
@@ -295,7 +295,7 @@ class LinearCall {
 
   /// Of what the kernel has left.
   void find_factors(const LinearWay& way, LinearExponentialsArguments arguments, Stream stream) {
-    arguments.call.ranks = way.schedule.most_splits();
+    arguments.call.ranks = way.messages();
     arguments.tiles = way.schedule.column_tiles();
     arguments.tile_columns = way.tile.columns;
     const ConstTensor upstream = upstream_of();

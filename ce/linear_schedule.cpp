@@ -112,13 +112,13 @@ std::int64_t tiles_of(const LinearShape& shape) {
   return most;
 }
 
-/// Bytes that each token of a chunk takes; with exponentials, of which no row has more splits than there are multiprocessors,
-/// at most.
+/// Bytes that each token of a chunk takes; with exponentials, of which no row has more messages than there are warpgroups that
+/// multiply, at most.
 std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
   std::int64_t bytes = 0;
   if (exponentials) {
     bytes += shape.logits_stride() * size_of(shape.dtype) +
-             shape.multiprocessors * std::int64_t{4} * shape.exponentials->words() +
+             shape.multiprocessors * std::int64_t{8} * shape.exponentials->words() +
              (tiles_of(shape) + 5) * 4;
     if (shape.weight_grad) bytes += shape.hidden_stride() * size_of(shape.dtype);
     if (shape.hidden_grad) bytes += shape.hidden * 4;
@@ -341,7 +341,7 @@ void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& piec
 /// Bytes of the statistics of so many tokens.
 std::int64_t bytes_of_statistics(const LinearShape& shape, const generator::LinearStatistics& kernel,
                                  std::int64_t tokens) {
-  return tokens * most_splits(shape.multiprocessors, tokens, shape.classes) * kernel.words() * 4;
+  return tokens * most_messages(shape.multiprocessors, tokens, shape.classes) * kernel.words() * 4;
 }
 
 void take_exponentials(const LinearShape& shape, std::int64_t chunk, std::int64_t chunks, Pieces& pieces,

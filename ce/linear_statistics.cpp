@@ -263,10 +263,10 @@ std::vector<LinearWay> LinearForward::ways(int multiprocessors, std::int64_t tok
   return all;
 }
 
-int most_splits(int multiprocessors, std::int64_t tokens, std::int64_t classes) {
+int most_messages(int multiprocessors, std::int64_t tokens, std::int64_t classes) {
   int most = 1;
   for (const LinearWay& way : LinearForward::ways(multiprocessors, tokens, classes))
-    most = std::max(most, way.schedule.most_splits());
+    most = std::max(most, way.messages());
   return most;
 }
 
@@ -306,7 +306,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
   const ComparedRows rows(device_, shape, arguments);
   const std::size_t bytes =
       static_cast<std::size_t>(shape.tokens) *
-      static_cast<std::size_t>(most_splits(shape.multiprocessors, shape.tokens, shape.classes)) *
+      static_cast<std::size_t>(most_messages(shape.multiprocessors, shape.tokens, shape.classes)) *
       static_cast<std::size_t>(shape.statistics->words()) * 4;
   std::size_t latest = 0;
   std::vector<double> right;  // where there is no library to ask, what the first makes
@@ -332,7 +332,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
        .read =
            [&] {
              device_.synchronize(device_.trial_stream());
-             return rows.made(all[latest].schedule.most_splits());
+             return rows.made(all[latest].messages());
            },
        .agrees = agree,
        .right = std::move(right)},

@@ -32,8 +32,8 @@ namespace ce {
     const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
     const runtime::Device& device);
 
-/// ProductSchedule::most_splits() of any way to run the kernel for so many tokens.
-[[nodiscard]] int most_splits(int multiprocessors, std::int64_t tokens, std::int64_t classes);
+/// LinearWay::messages() of any way to run the kernel for so many tokens.
+[[nodiscard]] int most_messages(int multiprocessors, std::int64_t tokens, std::int64_t classes);
 
 /// How the kernel is run.
 struct LinearWay {
@@ -41,6 +41,8 @@ struct LinearWay {
   int wanted_group = 1;  ///< ProductSchedule::group, where there are so many clusters
   ProductSchedule schedule;
 
+  /// About each row, at most.
+  [[nodiscard]] int messages() const noexcept { return schedule.most_splits() * tile.messages(); }
   /// "tile=128x192,stages=5,cluster=2,group=16", the group that is wanted: the same whatever the number of tokens.
   [[nodiscard]] std::string text() const;
 };

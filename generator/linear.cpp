@@ -147,13 +147,14 @@ std::string LinearStatistics::text() const {
 
 std::span<const ProductTile> product_tiles() noexcept {
   // As many stages as shared memory holds.
-  static constexpr std::array<ProductTile, 3> tiles{{{192, 5, 2}, {256, 4, 2}, {192, 5, 1}}};
+  static constexpr std::array<ProductTile, 4> tiles{
+      {{192, 5, 2, false}, {256, 4, 2, false}, {128, 7, 2, true}, {192, 5, 1, false}}};
   return tiles;
 }
 
 std::string to_text(const ProductTile& tile) {
-  return fmt::format("tile={}x{},stages={},cluster={}", ProductTile::rows, tile.columns, tile.stages,
-                     tile.cluster);
+  return fmt::format("tile={}x{},stages={},cluster={}{}", ProductTile::rows, tile.columns, tile.stages,
+                     tile.cluster, tile.turns ? ",turns" : "");
 }
 
 namespace {
@@ -263,6 +264,7 @@ Program linear_statistics(const LinearStatistics& statistics, const ProductTile&
   std::vector<std::string> constants = constants_of(statistics);
   constants.push_back(fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
                                   tile.columns, tile.stages, tile.cluster));
+  constants.push_back(flag_constant("turns", tile.turns));
   return single_kernel({.file = "kernels/gemm/statistics.cuh",
                         .entry = "ce_linear_statistics",
                         .words = statistics.text() + " " + to_text(tile),

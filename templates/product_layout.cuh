@@ -6,13 +6,15 @@
 namespace ce {
 
 /// The tiles of a product of 16-bit matrices [rows, k] x [columns, k]^T on Hopper's tensor cores. A block makes one tile
-/// after the other. Two warpgroups multiply, each 64 rows of it; a third one loads.
+/// after the other. Two warpgroups multiply; a third one loads. Either each makes half of the rows of every tile, or they
+/// take turns, and one multiplies while the other is at the end of its own tile.
 struct ProductTile {
   int columns;  ///< of a tile: 128, 192 or 256
   int stages;   ///< of the ring, each of `depth` elements of k
   int cluster;  ///< blocks with tiles below each other, which load the columns' operand once for all
+  bool turns;   ///< whether the warpgroups take turns
 
-  static constexpr int multipliers = 2, rows_of_multiplier = 64, rows = multipliers * rows_of_multiplier;
+  static constexpr int multipliers = 2, rows_at_once = 64, rows = multipliers * rows_at_once;
   static constexpr int warpgroup = 128, threads = (multipliers + 1) * warpgroup;
   static constexpr int depth = 64;            ///< 128 bytes, the widest swizzle
   static constexpr int depth_once = 16;       ///< of one instruction
@@ -25,7 +27,15 @@ struct ProductTile {
   CE_HOST_DEVICE constexpr int shared_bytes() const {
     return swizzle_bytes + stages * (stage_bytes() + 2 * 8);
   }
-  /// That a thread holds: two rows, eight apart, of each eight columns two neighbours.
+  /// Blocks of `rows_at_once` rows that a warpgroup makes of a tile, below each other.
+  CE_HOST_DEVICE constexpr int row_blocks() const { return turns ? multipliers : 1; }
+  /// From the first row of one multiplying warpgroup to that of the next.
+  CE_HOST_DEVICE constexpr int rows_apart() const { return turns ? 0 : rows_at_once; }
+  /// Messages about a row that each part leaves: one of every warpgroup that makes tiles of it.
+  CE_HOST_DEVICE constexpr int messages() const { return turns ? multipliers : 1; }
+  /// Warpgroups that read a stage.
+  CE_HOST_DEVICE constexpr int readers() const { return turns ? 1 : multipliers; }
+  /// That a thread holds of a block of rows: two rows, eight apart, of each eight columns two neighbours.
   CE_HOST_DEVICE constexpr int sums_of_thread() const { return columns / 2; }
   CE_HOST_DEVICE constexpr int sums_of_row() const { return columns / 4; }
 

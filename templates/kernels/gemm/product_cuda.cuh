@@ -3,7 +3,8 @@
 // One thread of the loading warpgroup fills a ring in shared memory by bulk tensor copies, 64 elements of k a stage, in
 // the layout that wgmma reads: rows of 128 bytes, swizzled. The blocks of a cluster have tiles below each other; each loads
 // its part of the columns' operand into the rings of all. The multiplying warpgroups run on their own: while one is at the
-// end of its tile, the tensor cores are the other's.
+// end of its tile, the tensor cores are the other's, for as long as the ring holds something for it, or for a whole tile where
+// they take turns.
 #pragma once
 #define CE_SUMS_8(i)                                                                         \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
@@ -99,10 +100,10 @@ CE_DEVICE void mbarrier_arrive_at(Mbarrier& barrier, int rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
-template <class Input, int tile_columns, int stages, int cluster>
+template <class Input, int tile_columns, int stages, int cluster, bool turns>
 class Product {
  public:
-  static constexpr ProductTile tile{tile_columns, stages, cluster};
+  static constexpr ProductTile tile{tile_columns, stages, cluster, turns};
 
   CE_DEVICE explicit Product(const ProductOperands& operands) : operands_(operands) {
     const uint32 start = shared_address(&shared_memory<unsigned char>());
@@ -112,7 +113,7 @@ class Product {
     if (thread_index() == 0)
       for (int stage = 0; stage < stages; ++stage) {
         mbarrier_init(full(stage), 1);
-        mbarrier_init(empty(stage), tile.multipliers * cluster);
+        mbarrier_init(empty(stage), tile.readers() * cluster);
       }
     meet();
   }
@@ -137,18 +138,31 @@ class Product {
     }
   }
 
-  CE_DEVICE void multiply(float (&sums)[tile.sums_of_thread()], int64, int64) {
-    const int multiplier = thread_index() / tile.warpgroup;
+  CE_DEVICE bool multiplies(int64 tile_of_block) const {
+    return !turns || tile_of_block % tile.multipliers == thread_index() / tile.warpgroup;
+  }
+  CE_DEVICE void skip() {
+    const int after = stage_ + int((operands_.depth + tile.depth - 1) / tile.depth);
+    phase_ ^= after / stages % 2;
+    stage_ = after % stages;
+  }
+  CE_DEVICE void multiply(float (&sums)[tile.row_blocks()][tile.sums_of_thread()], int64, int64) {
+    constexpr int apart = tile.rows_apart();
+    const int first_row = thread_index() / tile.warpgroup * apart;
     int before = -1;
     for (int64 k = 0; k < operands_.depth; k += tile.depth) {
       mbarrier_wait(full(stage_), phase_);
       const uint32 of_rows = ring_ + stage_ * tile.stage_bytes();
-      const uint64 a = operand_descriptor(of_rows + multiplier * tile.rows_of_multiplier * tile.depth * 2),
-                   b = operand_descriptor(of_rows + tile.row_bytes());
+      const uint64 b = operand_descriptor(of_rows + tile.row_bytes());
       warpgroup_begin();
 #pragma unroll
       for (int i = 0; i < tile.depth / tile.depth_once; ++i)
-        warpgroup_multiply<Input, tile_columns>(sums, a + 2 * i, b + 2 * i, k > 0 || i > 0);
+#pragma unroll
+        for (int block = 0; block < tile.row_blocks(); ++block) {
+          const uint64 a =
+              operand_descriptor(of_rows + (first_row + block * tile.rows_at_once) * tile.depth * 2);
+          warpgroup_multiply<Input, tile_columns>(sums[block], a + 2 * i, b + 2 * i, k > 0 || i > 0);
+        }
       warpgroup_commit();
       if (before >= 0) {
         warpgroup_wait<1>();
@@ -160,7 +174,9 @@ class Product {
     warpgroup_wait<0>();
     // They are in registers only now.
 #pragma unroll
-    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+    for (auto& of_block : sums)
+#pragma unroll
+      for (float& sum : of_block) asm volatile("" : "+f"(sum)::"memory");
     release(before);
   }
 

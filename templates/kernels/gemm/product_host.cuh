@@ -5,10 +5,10 @@
 
 namespace ce {
 
-template <class Input, int tile_columns, int stages, int cluster>
+template <class Input, int tile_columns, int stages, int cluster, bool turns>
 class Product {
  public:
-  static constexpr ProductTile tile{tile_columns, stages, cluster};
+  static constexpr ProductTile tile{tile_columns, stages, cluster, turns};
 
   CE_DEVICE explicit Product(const ProductOperands& operands) : operands_(operands) {}
   CE_DEVICE bool loads() const { return thread_index() >= tile.multipliers * tile.warpgroup; }
@@ -16,13 +16,20 @@ class Product {
   CE_DEVICE static void begin_multiplying() {}
   CE_DEVICE void end() const {}
   CE_DEVICE void load(int64, int64) {}
-  CE_DEVICE void multiply(float (&sums)[tile.sums_of_thread()], int64 first_row, int64 first_column) {
-    const int multiplier = thread_index() / tile.warpgroup, thread = thread_index() % tile.warpgroup;
-    for (int second = 0; second < 2; ++second)
-      for (int i = 0; i < tile.sums_of_row(); ++i)
-        sums[tile.place_of(second, i)] = product_of(
-            first_row + multiplier * tile.rows_of_multiplier + tile.row_of(thread) + second * tile.second_row,
-            first_column + tile.column_of(thread, i));
+  CE_DEVICE bool multiplies(int64 tile_of_block) const {
+    return !turns || tile_of_block % tile.multipliers == thread_index() / tile.warpgroup;
+  }
+  CE_DEVICE void skip() {}
+  CE_DEVICE void multiply(float (&sums)[tile.row_blocks()][tile.sums_of_thread()], int64 first_row,
+                          int64 first_column) {
+    const int thread = thread_index() % tile.warpgroup;
+    first_row += thread_index() / tile.warpgroup * tile.rows_apart() + tile.row_of(thread);
+    for (int block = 0; block < tile.row_blocks(); ++block)
+      for (int second = 0; second < 2; ++second)
+        for (int i = 0; i < tile.sums_of_row(); ++i)
+          sums[block][tile.place_of(second, i)] =
+              product_of(first_row + block * tile.rows_at_once + second * tile.second_row,
+                         first_column + tile.column_of(thread, i));
   }
 
  private:

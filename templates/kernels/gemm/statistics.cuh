@@ -18,8 +18,12 @@ using Arguments = ce::LinearStatisticsArguments;
 
 namespace ce {
 
-using LinearProduct = Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster>;
+using LinearProduct =
+    Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster, problem::turns>;
 constexpr ProductTile product_tile = LinearProduct::tile;
+
+/// Of this warpgroup, among those that multiply.
+CE_DEVICE int multiplier_index() { return thread_index() / product_tile.warpgroup; }
 
 /// What a thread knows of a row: the columns that are its own.
 class RowOfThread {
@@ -138,7 +142,9 @@ class RowOfThread {
     const Arguments& call = arguments_.call;
     if (!exists_) return;
     for (int64 split = part.split; split < arguments_.splits; split += part.splits) {
-      shard_.put(call.statistics_out + (split * call.rows + row_) * call.statistics_words);
+      const int64 message =
+          split * product_tile.messages() + (product_tile.messages() > 1 ? multiplier_index() : 0);
+      shard_.put(call.statistics_out + (message * call.rows + row_) * call.statistics_words);
       shard_ = {};
     }
   }
@@ -212,6 +218,39 @@ class RowOfThread {
   Shard shard_;
 };
 
+/// Both rows of a thread, in so many blocks of rows.
+template <int blocks>
+struct RowsOfThread {
+  RowsOfThread<blocks - 1> before;
+  RowOfThread upper, lower;
+
+  CE_DEVICE RowsOfThread(const LinearStatisticsArguments& arguments, const Logits& logits, int64 row)
+      : before(arguments, logits, row),
+        upper(arguments, logits, row + (blocks - 1) * product_tile.rows_at_once),
+        lower(arguments, logits, row + (blocks - 1) * product_tile.rows_at_once + product_tile.second_row) {}
+  template <class Sums>
+  CE_DEVICE void add(Sums& sums, int column) {
+    before.add(sums, column);
+    upper.template add<0>(sums[blocks - 1], column);
+    lower.template add<1>(sums[blocks - 1], column);
+  }
+  CE_DEVICE void put(const ProductSchedule::Part& part) {
+    before.put(part);
+    upper.merge_lanes();
+    lower.merge_lanes();
+    if (lane_index() % 4 != 0) return;
+    upper.put(part);
+    lower.put(part);
+  }
+};
+template <>
+struct RowsOfThread<0> {
+  CE_DEVICE RowsOfThread(const LinearStatisticsArguments&, const Logits&, int64) {}
+  template <class Sums>
+  CE_DEVICE void add(Sums&, int) {}
+  CE_DEVICE void put(const ProductSchedule::Part&) {}
+};
+
 }  // namespace ce
 
 CE_PRODUCT_KERNEL(ce_linear_statistics, ce::ProductTile::threads) {
@@ -241,26 +280,24 @@ CE_PRODUCT_KERNEL(ce_linear_statistics, ce::ProductTile::threads) {
   } else {
     product.begin_multiplying();
     const Logits logits(arguments.call);
-    const int own = thread_index() / product_tile.warpgroup * product_tile.rows_of_multiplier +
-                    product_tile.row_of(thread_index() % product_tile.warpgroup);
+    constexpr int apart = product_tile.rows_apart();
+    const int own = multiplier_index() * apart + product_tile.row_of(thread_index() % product_tile.warpgroup);
+    int64 tile = 0;
     for (int64 band = 0; band < schedule.bands(); ++band) {
       const ProductSchedule::Part part = schedule.part_of(of_all, band);
       if (part.is_none()) continue;
-      const int64 row = row_of_block(part.row_tile) + own;
-      RowOfThread upper(arguments, logits, row), lower(arguments, logits, row + product_tile.second_row);
+      RowsOfThread<product_tile.row_blocks()> rows(arguments, logits, row_of_block(part.row_tile) + own);
       for (int64 along = part.first_column; along < schedule.column_tiles(); along += part.splits) {
+        if (!product.multiplies(tile++)) {
+          product.skip();
+          continue;
+        }
         const int64 column = along * product_tile.columns;
-        float sums[product_tile.sums_of_thread()];
+        float sums[product_tile.row_blocks()][product_tile.sums_of_thread()];
         product.multiply(sums, row_of_block(part.row_tile), column);
-        upper.add<0>(sums, int(column));
-        lower.add<1>(sums, int(column));
+        rows.add(sums, int(column));
       }
-      upper.merge_lanes();
-      lower.merge_lanes();
-      if (lane_index() % 4 == 0) {
-        upper.put(part);
-        lower.put(part);
-      }
+      rows.put(part);
     }
   }
   product.end();
