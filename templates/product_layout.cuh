@@ -23,9 +23,9 @@ struct ProductTile {
   CE_HOST_DEVICE constexpr int row_bytes() const { return rows * depth * 2; }
   CE_HOST_DEVICE constexpr int column_bytes() const { return columns * depth * 2; }
   CE_HOST_DEVICE constexpr int stage_bytes() const { return row_bytes() + column_bytes(); }
-  /// The ring, wherever shared memory begins, and two mbarriers for each stage.
+  /// The ring, wherever shared memory begins, and two mbarriers for each stage; one for each warpgroup that takes turns.
   CE_HOST_DEVICE constexpr int shared_bytes() const {
-    return swizzle_bytes + stages * (stage_bytes() + 2 * 8);
+    return swizzle_bytes + stages * (stage_bytes() + 2 * 8) + (turns ? multipliers * 8 : 0);
   }
   /// Blocks of `rows_at_once` rows that a warpgroup makes of a tile, below each other.
   CE_HOST_DEVICE constexpr int row_blocks() const { return turns ? multipliers : 1; }

@@ -115,6 +115,7 @@ class Product {
         mbarrier_init(full(stage), 1);
         mbarrier_init(empty(stage), tile.readers() * cluster);
       }
+    if (turns && thread_index() < tile.multipliers) mbarrier_init(turn(thread_index()), 1);
     meet();
   }
   CE_DEVICE bool loads() const { return thread_index() >= tile.multipliers * tile.warpgroup; }
@@ -148,7 +149,10 @@ class Product {
   }
   CE_DEVICE void multiply(float (&sums)[tile.row_blocks()][tile.sums_of_thread()], int64, int64) {
     constexpr int apart = tile.rows_apart();
-    const int first_row = thread_index() / tile.warpgroup * apart;
+    const int multiplier = thread_index() / tile.warpgroup, first_row = multiplier * apart;
+    // Whoever waits for a stage must know that the one before it is full: of later phases an mbarrier tells nothing. So a
+    // warpgroup begins when the other has seen the last stage of its tile. The first one has nobody to wait for.
+    if constexpr (turns) mbarrier_wait(turn(multiplier), multiplier == 0 ? turns_ ^ 1 : turns_);
     int before = -1;
     for (int64 k = 0; k < operands_.depth; k += tile.depth) {
       mbarrier_wait(full(stage_), phase_);
@@ -171,6 +175,10 @@ class Product {
       before = stage_;
       advance();
     }
+    if constexpr (turns) {
+      if (thread_index() % tile.warpgroup == 0) mbarrier_arrive(turn(1 - multiplier));
+      turns_ ^= 1;
+    }
     warpgroup_wait<0>();
     // They are in registers only now.
 #pragma unroll
@@ -183,6 +191,8 @@ class Product {
  private:
   CE_DEVICE Mbarrier& full(int stage) const { return barriers_[stage]; }
   CE_DEVICE Mbarrier& empty(int stage) const { return barriers_[stages + stage]; }
+  /// Of a warpgroup: each of its phases ends when the other one's tile is multiplied.
+  CE_DEVICE Mbarrier& turn(int multiplier) const { return barriers_[2 * stages + multiplier]; }
   CE_DEVICE void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
@@ -212,6 +222,7 @@ class Product {
   uint32 ring_;
   Mbarrier* barriers_;
   int stage_ = 0, phase_ = 0;
+  int turns_ = 0;  ///< tiles that this warpgroup has multiplied, modulo 2
 };
 
 }  // namespace ce
