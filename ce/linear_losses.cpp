@@ -200,6 +200,7 @@ class LinearCall {
       arguments.reference = at<float>(plan_.reference);
       arguments.exponentials = at(plan_.logits);
       arguments.exponentials_stride = shape_.logits_stride();
+      arguments.raised = at<int>(plan_.raised);
       arguments.maxima = at<float>(plan_.maxima);
     }
     return arguments;
@@ -277,6 +278,7 @@ class LinearCall {
         .reference = at<float>(plan_.reference),
         .exponentials = at(plan_.logits),
         .exponentials_stride = shape_.logits_stride(),
+        .raised = at<int>(plan_.raised),
         .maxima = at<float>(plan_.maxima),
         .row_factor = at<float>(plan_.row_factor),
         .target_factor = at<float>(plan_.target_factor),

@@ -24,6 +24,9 @@ constexpr std::int64_t least_f32_chunk = 256;
 constexpr std::int64_t least_chunk = 64;
 /// With fewer tokens, products are slower than those of larger chunks.
 constexpr std::int64_t least_raced_chunk = 1024;
+/// With a larger hidden size, the pass over the logits that exponentials save is too small a part of the products to make good
+/// what these lose.
+constexpr std::int64_t most_hidden_of_exponentials = 3072;
 /// Tiles of products are so tall.
 constexpr std::int64_t tile_tokens = 128;
 constexpr std::int64_t line_bytes = 128, piece_bytes = 256;
@@ -119,7 +122,7 @@ std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
   if (exponentials) {
     bytes += shape.logits_stride() * size_of(shape.dtype) +
              shape.multiprocessors * std::int64_t{8} * shape.exponentials->words() +
-             (tiles_of(shape) + 5) * 4;
+             (tiles_of(shape) + 6) * 4;
     if (shape.weight_grad) bytes += shape.hidden_stride() * size_of(shape.dtype);
     if (shape.hidden_grad) bytes += shape.hidden * 4;
   } else {
@@ -351,8 +354,8 @@ void take_exponentials(const LinearShape& shape, std::int64_t chunk, std::int64_
   plan.statistics = pieces.take(std::max(bytes_of_statistics(shape, *shape.exponentials, chunk),
                                          bytes_of_statistics(shape, *shape.exponentials, last)));
   plan.maxima = pieces.take(chunk * tiles_of(shape) * 4);
-  for (LinearPiece* piece :
-       {&plan.reference, &plan.row_factor, &plan.target_factor, &plan.order, &plan.classes_in_order})
+  for (LinearPiece* piece : {&plan.reference, &plan.raised, &plan.row_factor, &plan.target_factor,
+                             &plan.order, &plan.classes_in_order})
     *piece = pieces.take(chunk * 4);
   if (shape.weight_grad)
     plan.scaled_hidden = pieces.take(chunk * shape.hidden_stride() * size_of(shape.dtype));
@@ -444,10 +447,10 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
 std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget) {
   std::vector<LinearPlan> all{plan_for(shape, budget)};
   if (shape.statistics || shape.chunk_tokens > 0 || shape.tokens == 0) return all;
-  const auto add_parts_of_last = [&] {
+  const auto add_parts_of_last = [&](int most_parts) {
     if (sums_apart(shape) && shape.own_accumulation) return;
     const LinearSchedule largest = all.back().schedule;
-    for (const int parts : {2, 4, 8}) {
+    for (int parts = 2; parts <= most_parts; parts *= 2) {
       const std::int64_t chunk = even_chunk(
           shape.tokens, rounded_up(ceil_div(largest.chunk_tokens, std::int64_t{parts}), tile_tokens));
       if (chunk < least_raced_chunk || chunk >= all.back().schedule.chunk_tokens) break;
@@ -456,14 +459,15 @@ std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget)
       if (plan.schedule.workspace_bytes <= budget) all.push_back(plan);
     }
   };
-  add_parts_of_last();
-  if (!shape.exponentials || shape.wants_exponentials) return all;
+  add_parts_of_last(8);
+  if (!shape.exponentials || shape.wants_exponentials || shape.hidden > most_hidden_of_exponentials)
+    return all;
   const LinearPlan plan = plan_for(shape, budget, true);
   const bool rounds_more =
       plan.schedule.accumulation != DType::f32 && plan.schedule.chunks > all.front().schedule.chunks;
   if (rounds_more || plan.schedule.workspace_bytes > budget) return all;
   all.push_back(plan);
-  add_parts_of_last();
+  add_parts_of_last(2);
   return all;
 }
 

@@ -82,7 +82,7 @@ struct LinearPlan {
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
   /// With exponentials: LinearExponentialsArguments has them.
-  LinearPiece reference, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden,
+  LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden,
       hidden_product;
 };
 
@@ -91,7 +91,7 @@ struct LinearPlan {
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
 
 /// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
-/// and where exponentials serve the same of them. None takes more than the budget, or rounds the sums of the weight's gradient
+/// and where exponentials serve the largest and a half of theirs. None takes more than the budget, or rounds the sums of the weight's gradient
 /// over chunks more often than the first. plan_for() alone where the caller has chosen the chunks, and where there are none.
 [[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 

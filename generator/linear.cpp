@@ -200,7 +200,7 @@ std::int64_t block_for_each_row(const Config&, const Problem& problem) {
 }
 
 constexpr std::uint32_t threads_of_rows = 256, threads_of_factors = 64, threads_of_reference = 128,
-                        threads_of_order = 128, threads_of_targets = 128;
+                        threads_of_targets = 128;
 constexpr std::int64_t columns_of_thread = 8;
 
 }  // namespace
@@ -226,10 +226,7 @@ Program linear_factors(const LinearFactors& factors) {
 }
 
 Program linear_scale(const LinearStatistics& statistics) {
-  return exponentials_kernel("scale", statistics,
-                             {.threads = threads_of_rows,
-                              .shared_bytes = 4,  // whether tiles are apart
-                              .blocks = block_for_each_row});
+  return exponentials_kernel("scale", statistics, {.threads = threads_of_rows, .blocks = block_for_each_row});
 }
 
 Program linear_hidden_gradient(const LinearStatistics& statistics) {
@@ -238,13 +235,15 @@ Program linear_hidden_gradient(const LinearStatistics& statistics) {
 }
 
 Program linear_order(const LinearStatistics& statistics) {
-  return exponentials_kernel("order", statistics,
-                             {.threads = threads_of_order,
-                              .shared_bytes = threads_of_order * 4,  // OrderShared
-                              .blocks = [](const Config&, const Problem& problem) {
-                                return ceil_div(std::max<std::int64_t>(1, problem.rows),
-                                                std::int64_t{threads_of_order});
-                              }});
+  constexpr std::uint32_t lanes = 32, rows_at_once = 1024;
+  return exponentials_kernel(
+      "order", statistics,
+      {.constants = {fmt::format("static constexpr int rows_at_once = {}", rows_at_once)},
+       .threads = lanes,
+       .shared_bytes = rows_at_once * 4,  // OrderShared
+       .blocks = [](const Config&, const Problem& problem) {
+         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{lanes});
+       }});
 }
 
 Program linear_weight_gradient(const LinearStatistics& statistics, DType gradient) {

@@ -18,7 +18,8 @@ struct LinearExponentialsArguments {
   float* reference;    ///< [rows]: LinearStatisticsArguments; once factors are known the maximum of the row
   void* exponentials;  ///< [rows, classes], of the dtype of hidden
   long long exponentials_stride;
-  const float* maxima;  ///< [tiles, rows]: LinearStatisticsArguments
+  int* raised;          ///< [rows]: the same
+  const float* maxima;  ///< [tiles, rows]: the same
   long long tiles;      ///< of a row
   int tile_columns;
   float* row_factor;     ///< [rows]: of the row's exponentials

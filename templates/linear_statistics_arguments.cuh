@@ -19,6 +19,7 @@ struct LinearStatisticsArguments {
   void* exponentials;      ///< [rows, exponentials_stride], of the operands' dtype
   long long
       exponentials_stride;  ///< elements from one row to the next, a multiple of 8 and no fewer than classes
+  int* raised;              ///< [rows]: 1 where one is with respect to a larger one; else nothing is written
   float* maxima;  ///< [tiles, rows]: of the logits u, with respect to which a tile's exponentials are
 };
 

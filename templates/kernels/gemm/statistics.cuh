@@ -164,7 +164,10 @@ class RowOfThread {
     constexpr float most = 32.f;
     const auto is_far = [&](float logit) { return (logit - stats.max) * c > most; };
     if (!any_lane(is_far(largest))) return;
-    if (const float of_row = warp_max<neighbours>(largest); is_far(of_row)) stats.rescale(of_row, c);
+    const float of_row = warp_max<neighbours>(largest);
+    if (!is_far(of_row)) return;
+    stats.rescale(of_row, c);
+    if (exists_) arguments_.raised[row_] = 1;
   }
   /// What is left of a tile's sums, in its row of memory. Of each eight columns a lane has two: it takes all eight of one group
   /// of four from its neighbours, and gives them its part of the other groups.

@@ -1,5 +1,5 @@
 // The rows in the order of their classes, those of one class in their own order: a thread counts the rows before its own.
-// Those that have no class come last. All rows pass through shared memory, `threads` at a time.
+// Those that have no class come last. A block is a warp; all rows pass through its shared memory, some at a time.
 //
 // Bound by the instructions of rows x rows comparisons.
 #pragma once
@@ -8,34 +8,40 @@
 namespace ce {
 
 struct alignas(16) OrderShared {
-  int classes[problem::threads];
+  static constexpr int together = 4;
+  int classes[problem::rows_at_once];
 };
 
 }  // namespace ce
 
-CE_KERNEL(ce_linear_order, ce::problem::threads) {
+CE_KERNEL(ce_linear_order, ce::lanes) {
   using namespace ce;
-  constexpr int threads = problem::threads, together = 4;
+  constexpr int at_once = problem::rows_at_once, together = OrderShared::together;
   OrderShared& shared = shared_memory<OrderShared>();
-  const int64 rows = arguments.call.rows, row = block_index() * threads + thread_index();
+  const int64 rows = arguments.call.rows, first_own = block_index() * lanes, row = first_own + lane_index();
   const int own = row < rows ? int(class_of(arguments, row)) : 0;
   int before = 0;
-  for (int64 first = 0; first < rows; first += threads) {
-    const int64 other = first + thread_index();
-    shared.classes[thread_index()] = other < rows ? int(class_of(arguments, other)) : 0x7fffffff;
-    block_barrier();
-    // Of all rows here, or of none, but for those of the own block, rows of the same class come before.
-    const bool is_own = first == row - thread_index();
-    const int bound = first < row && !is_own ? own + 1 : own;
+  for (int64 first = 0; first < rows; first += at_once) {
 #pragma unroll 4
-    for (int i = 0; i < threads; i += together) {
-      const auto four = reinterpret_cast<const Words<together>&>(shared.classes[i]);
+    for (int i = lane_index(); i < at_once; i += lanes)
+      shared.classes[i] = first + i < rows ? int(class_of(arguments, first + i)) : 0x7fffffff;
+    warp_barrier();
+    // Of rows before those of the warp one with the same class comes before, too; of rows behind them none.
+    const auto count_below = [&](int begin, int end, int bound) {
+#pragma unroll 4
+      for (int i = begin; i < end; i += together) {
+        const auto four = reinterpret_cast<const Words<together>&>(shared.classes[i]);
 #pragma unroll
-      for (int k = 0; k < together; ++k) before += int(int(four.word[k]) < bound);
-    }
-    if (is_own)
-      for (int i = 0; i < thread_index(); ++i) before += int(shared.classes[i] == own);
-    block_barrier();
+        for (int k = 0; k < together; ++k) before += int(int(four.word[k]) < bound);
+      }
+    };
+    const int64 until_own = first_own - first;
+    const int split = until_own < 0 ? 0 : until_own < at_once ? int(until_own) : at_once;
+    count_below(0, split, own + 1);
+    count_below(split, at_once, own);
+    if (until_own >= 0 && until_own < at_once)
+      for (int i = 0; i < lane_index(); ++i) before += int(shared.classes[split + i] == own);
+    warp_barrier();
   }
   if (row >= rows) return;
   arguments.order[before] = int(row);

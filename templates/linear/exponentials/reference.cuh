@@ -30,5 +30,7 @@ CE_KERNEL(ce_linear_reference, ce::problem::threads) {
   Dot dot{hidden_of(arguments, row), weight_of_class(arguments, index < arguments.call.classes ? index : 0)};
   each_column<lanes>(arguments.columns, lane_index(), true, dot);
   const float logit = warp_sum((dot.sums[0] + dot.sums[1]) + (dot.sums[2] + dot.sums[3]));
-  if (lane_index() == 0) arguments.reference[row] = Logits(arguments.call).of_target(logit).u;
+  if (lane_index() != 0) return;
+  arguments.reference[row] = Logits(arguments.call).of_target(logit).u;
+  arguments.raised[row] = 0;
 }

@@ -38,16 +38,10 @@ struct Scaled {
 CE_KERNEL(ce_linear_scale, ce::problem::threads) {
   using namespace ce;
   constexpr int threads = problem::threads;
-  int& is_apart = shared_memory<int>();
   const int64 row = block_index();
   const float max = arguments.reference[row], factor = arguments.row_factor[row];
   const auto max_of = [&](int64 tile) { return arguments.maxima[tile * arguments.call.rows + row]; };
-  if (thread_index() == 0) is_apart = 0;
-  block_barrier();
-  for (int64 tile = thread_index(); tile < arguments.tiles; tile += threads)
-    if (max_of(tile) < max) is_apart = 1;
-  block_barrier();
-  if (is_apart != 0) {
+  if (arguments.raised[row] != 0) {
     const Exponent exponent(max, exponent_of_e * Logits(arguments.call).unit());
     for (int64 tile = 0; tile < arguments.tiles; ++tile)
       if (max_of(tile) < max)
