@@ -305,7 +305,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     return shape;
   }
   shape.statistics = statistics_of(operation, tensors, shape, device);
-  if (operation.exponentials.value_or(true))
+  if (operation.exponentials.value_or(shape.hidden <= most_hidden_of_exponentials))
     shape.exponentials = exponentials_of(operation, tensors, shape, device);
   shape.wants_exponentials = operation.exponentials.value_or(false);
   if (shape.wants_exponentials && shape.gradient() && shape.tokens > 0 && !shape.exponentials)
@@ -460,8 +460,7 @@ std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget)
     }
   };
   add_parts_of_last(8);
-  if (!shape.exponentials || shape.wants_exponentials || shape.hidden > most_hidden_of_exponentials)
-    return all;
+  if (!shape.exponentials || shape.wants_exponentials) return all;
   const LinearPlan plan = plan_for(shape, budget, true);
   const bool rounds_more =
       plan.schedule.accumulation != DType::f32 && plan.schedule.chunks > all.front().schedule.chunks;

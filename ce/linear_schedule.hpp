@@ -40,7 +40,8 @@ struct LinearShape {
   bool f32_accumulation = false, own_accumulation = false;  ///< as the caller asked for; neither: unset
   /// The kernel that serves the call without logits in memory (linear_statistics.hpp); unset: they are made in chunks.
   std::optional<generator::LinearStatistics> statistics = {};
-  /// The kernel by which gradients may be made of exponentials; unset: they are made of logits.
+  /// The kernel by which gradients are made of exponentials, where that is wanted or may be faster; unset: they are made of
+  /// logits.
   std::optional<generator::LinearStatistics> exponentials = {};
   bool wants_exponentials = false;  ///< as the caller asked for; else they are raced
   int multiprocessors = 0;          ///< where there is such a kernel
@@ -91,8 +92,9 @@ struct LinearPlan {
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
 
 /// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
-/// and where exponentials serve the largest and a half of theirs. None takes more than the budget, or rounds the sums of the weight's gradient
-/// over chunks more often than the first. plan_for() alone where the caller has chosen the chunks, and where there are none.
+/// and where exponentials may be faster, the largest chunks and a half of these with them. None takes more than the budget, or
+/// rounds the sums of the weight's gradient over chunks more often than the first. plan_for() alone where the caller has chosen
+/// the chunks, and where there are none.
 [[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

@@ -69,6 +69,27 @@ def test_loss_and_gradients(dtype, reduction, chunk_tokens, device, seed):
     assert_gradients(loss, expected, head, dtype)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("exponentials", [True, False])
+def test_gradients_of_exponentials(exponentials, reduction, device, seed):
+    head = Head(device, torch.bfloat16)
+    options = {"reduction": reduction, "z_loss": 0.01, "softcap": 8.0, "loss_dtype": torch.float32}
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, exponentials=exponentials, **options)
+    before = ct.configure(cpu="torch")
+    options.pop("loss_dtype")
+    expected = ct.cross_entropy(head.logits(), head.target, **options)
+    ct.restore(before)
+    assert_close(loss, expected, torch.bfloat16)
+    assert_gradients(loss, expected, head, torch.bfloat16)
+
+
+@pytest.mark.parametrize("reason", ["float32", "bias"])
+def test_exponentials_where_they_do_not_serve(reason, device, seed):
+    head = Head(device, torch.float32 if reason == "float32" else torch.bfloat16, bias=reason == "bias")
+    with pytest.raises(ValueError, match=r"exponentials.*true.*unset or false"):
+        ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=head.bias, exponentials=True)
+
+
 def test_every_option_at_once(device, seed):
     head = Head(device, sizes=(3, 7))
     weight = torch.rand(CLASSES, device=device) + 0.5
@@ -394,10 +415,11 @@ def test_what_the_operator_refuses(device, seed):
         (18, -1, "memory_budget"),
         (20, 7, r"logits_dtype is 7; expected 0 \(float32\)"),
         (22, TOKENS + 1, f"valid_tokens is {TOKENS + 1}; expected 0 to {TOKENS}, all tokens"),
+        (23, 2, "exponentials is 2; expected -1, 0 or 1"),
     ):
         wrong = arguments(index, other)
         if index == 20:
-            wrong[23] = False  # the loss in the dtype of the logits
+            wrong[24] = False  # the loss in the dtype of the logits
         with pytest.raises((RuntimeError, ValueError), match=message):
             torch.ops.ce.linear_cross_entropy(*wrong)
     with pytest.raises((RuntimeError, ValueError), match="dtype that ce has no kernels for"):

@@ -667,6 +667,18 @@ TEST_F(Interface, ALinearLayersCrossEntropyIsThatOfItsLogits) {
   EXPECT_STREQ(last_details().argument, "valid_tokens");
   linear.valid_tokens = -1;
 
+  for (const int asked : {1, 2}) {  // of f32, and no such number
+    linear.exponentials = asked;
+    EXPECT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr),
+              CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_STREQ(last_details().argument, "exponentials");
+  }
+  linear.exponentials = 0;
+  ce_linear_schedule of_logits = CE_LINEAR_SCHEDULE_INIT;
+  ASSERT_EQ(ce_linear_cross_entropy_schedule(context, &linear, &tensors, &of_logits), CE_STATUS_SUCCESS);
+  EXPECT_EQ(of_logits.exponentials, 0);
+  linear.exponentials = -1;
+
   linear.logits_dtype = CE_DTYPE_F16;
   EXPECT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr),
             CE_STATUS_INVALID_ARGUMENT);

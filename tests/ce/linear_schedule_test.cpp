@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ce/linear_statistics.hpp"
+
 namespace ce {
 namespace {
 
@@ -97,6 +99,40 @@ TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
       }
 }
 
+/// Of which exponentials may be made, on an H200.
+LinearShape with_exponentials(std::int64_t tokens = 8192) {
+  LinearShape shape = training(tokens);
+  shape.hidden = 2048;
+  shape.exponentials = generator::LinearStatistics{.exponentials = true};
+  shape.multiprocessors = 132;
+  return shape;
+}
+
+TEST(LinearSchedule, EveryPieceOfExponentialsIsAlignedAndApart) {
+  LinearShape shape = with_exponentials(1001);
+  shape.wants_exponentials = true;
+  shape.chunk_tokens = 100;
+  const LinearPlan plan = plan_for(shape, 4 * gib);
+  EXPECT_TRUE(plan.schedule.exponentials);
+  std::int64_t end = 0;
+  for (const LinearPiece& piece :
+       {plan.logits, plan.statistics, plan.maxima, plan.reference, plan.raised, plan.row_factor,
+        plan.target_factor, plan.order, plan.classes_in_order, plan.scaled_hidden, plan.hidden_product,
+        plan.weight_sum, plan.divisor, plan.losses, plan.z_losses, plan.products}) {
+    EXPECT_EQ(piece.start % 256, 0);
+    EXPECT_GE(piece.start, end);
+    EXPECT_GT(piece.bytes, 0);
+    end = piece.start + piece.bytes;
+  }
+  EXPECT_GE(plan.schedule.workspace_bytes, end);
+  EXPECT_GE(plan.logits.bytes, 100 * 128256 * 2);
+  EXPECT_GE(plan.maxima.bytes, 100 * (128256 / 128) * 4);
+  EXPECT_GE(plan.hidden_product.bytes, 100 * 2048 * 4);
+  EXPECT_GE(plan.statistics.bytes, 100 * most_messages(132, 100, 128256) * 3 * 4);
+  EXPECT_GE(plan.statistics.bytes, 1 * most_messages(132, 1, 128256) * 3 * 4)
+      << "the last chunk has more parts";
+}
+
 std::vector<std::int64_t> chunks_of(const std::vector<LinearPlan>& plans) {
   std::vector<std::int64_t> chunks;
   for (const LinearPlan& plan : plans) chunks.push_back(plan.schedule.chunk_tokens);
@@ -124,6 +160,25 @@ TEST(LinearPlansFor, TakeNoMoreThanTheBudgetWithTheSumsOfTheWeightsGradient) {
         EXPECT_LE(plan.schedule.workspace_bytes, budget)
             << tokens << " tokens, chunks of " << plan.schedule.chunk_tokens;
         EXPECT_TRUE(plan.parts == 1 || plan.schedule.accumulation == DType::f32);
+      }
+}
+
+TEST(LinearPlansFor, AreAlsoOfExponentialsWhereTheyMayBeFaster) {
+  const std::vector<LinearPlan> plans = plans_for(with_exponentials(), 8 * gib);
+  EXPECT_EQ(chunks_of(plans), (Chunks{8192, 4096, 2048, 1024, 8192, 4096}));
+  for (std::size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(plans[i].schedule.exponentials, i >= 4) << i;
+  LinearShape shape = with_exponentials();
+  shape.wants_exponentials = true;
+  EXPECT_EQ(chunks_of(plans_for(shape, 8 * gib)), (Chunks{8192, 4096, 2048, 1024})) << "of these alone";
+  for (const std::int64_t tokens : {100, 3000, 8192, 50000})
+    for (std::int64_t budget = gib / 4; budget <= 16 * gib; budget = budget * 5 / 4)
+      for (const std::vector<LinearPlan> all = plans_for(with_exponentials(tokens), budget);
+           const LinearPlan& plan : all) {
+        EXPECT_LE(plan.schedule.workspace_bytes, budget)
+            << tokens << " tokens, chunks of " << plan.schedule.chunk_tokens;
+        EXPECT_TRUE(plan.schedule.accumulation == DType::f32 ||
+                    plan.schedule.chunks <= all.front().schedule.chunks)
+            << "rounds no more often";
       }
 }
 

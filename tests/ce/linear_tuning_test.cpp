@@ -36,6 +36,7 @@ class ManyLoops : public runtime::MatmulLibrary {
     ++launches[algorithm.text];
     loops_.launch(matmul, algorithm, operands, stream);
     most_rows = std::max(most_rows, matmul.m);
+    makes_logits = makes_logits || matmul.b_transposed;
     if (wrong_rows > 0 && matmul.m == wrong_rows && matmul.d_stride == matmul.n)
       std::memset(operands.d, 0, static_cast<std::size_t>(matmul.m * matmul.n * size_of(matmul.output)));
     if (doubles_f32 && matmul.output == DType::f32)
@@ -50,6 +51,7 @@ class ManyLoops : public runtime::MatmulLibrary {
   std::map<std::string, int> launches;
   bool doubles_f32 = false;  ///< a library that is wrong
   std::int64_t most_rows = 0;
+  bool makes_logits = false;
   std::int64_t wrong_rows = 0;  ///< of dense products that come out as zeros
 
  private:
@@ -251,7 +253,8 @@ TEST_F(LinearTuning, AWorkspaceHoldsTheStatisticsOfEachWay) {
 TEST_F(LinearTuning, BandsWithOtherSplitsThanTheirNeighboursLeaveNothingOutAndNothingUnwritten) {
   constexpr std::int64_t rows = 1792, many_classes = 4300, width = 8;  // seven rows of tiles: three and four
   ManyMultiprocessors many;
-  const ProductSchedule schedule = LinearForward::ways(many.model().multiprocessors, rows, many_classes).front().schedule;
+  const ProductSchedule schedule =
+      LinearForward::ways(many.model().multiprocessors, rows, many_classes).front().schedule;
   ASSERT_NE(schedule.splits_of(0), schedule.splits_of(1));
   std::mt19937_64 random(8);
   Matrix hidden_states(*context, bf16, rows, width), weight(*context, bf16, many_classes, width),
@@ -291,12 +294,16 @@ class PricedDevice : public RacingDevice {
                           const std::function<void()>& timed) override {
     before();
     library.most_rows = 0;
+    library.makes_logits = false;
     timed();
     ++timings;
+    if (of_exponentials > 0 && !library.makes_logits)
+      return std::vector<float>(static_cast<std::size_t>(samples), of_exponentials);
     const auto price = prices.find(library.most_rows);
     return std::vector<float>(static_cast<std::size_t>(samples), price == prices.end() ? 1 : price->second);
   }
   std::map<std::int64_t, float> prices;  ///< of calls by the tokens of their largest product
+  float of_exponentials = 0;             ///< of those that make no logits; 0: as of others
   int timings = 0;
 };
 
@@ -374,6 +381,41 @@ TEST_F(LinearChunkRace, TheLargestChunksStayWhereNoneGainsHalfAPercent) {
   run(losses);
   EXPECT_EQ(chunk_of(losses), many);
   EXPECT_GT(device_.timings, 0);
+}
+
+TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
+  constexpr std::int64_t wide = 16;  // rows begin at 16 bytes
+  std::mt19937_64 random(9);
+  const auto add = [&](std::int64_t rows) -> Matrix& {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
+    matrix.set(random_values(rows * wide, random));
+    return matrix;
+  };
+  tensors.hidden = add(many).tensor();
+  tensors.weight = add(classes).tensor();
+  tensors.hidden_grad = add(many).tensor();
+  tensors.weight_grad = add(classes).tensor();
+  const auto gradients = [&](LinearLosses& losses, const LinearCrossEntropy& operation) {
+    losses.run(*context, operation, tensors, nullptr);
+    const std::size_t last = matrices.size() - 1;
+    return std::vector{matrices[3].bytes(), matrices[last - 1].bytes(), matrices[last].bytes()};
+  };
+  LinearLosses plain(device_, cache, false, 0);
+  const auto of_logits = gradients(plain, {}), of_exponentials = gradients(plain, {.exponentials = true});
+  EXPECT_NE(of_logits, of_exponentials) << "they round elsewhere";
+  for (const float price : {20.F, 3.F}) {
+    SCOPED_TRACE(price);
+    device_.of_exponentials = price;
+    device_.prices = {{2048, 6}, {1024, 8}};
+    cache = cache::Cache::in_memory();
+    LinearLosses losses(device_, cache, true, 0);
+    EXPECT_FALSE(losses.schedule({}, tensors).exponentials) << "nothing is raced yet";
+    EXPECT_EQ(gradients(losses, {}), price < 6 ? of_exponentials : of_logits);
+    EXPECT_EQ(losses.schedule({}, tensors).exponentials, price < 6);
+    LinearLosses later(device_, cache, false, 0);
+    EXPECT_EQ(later.schedule({}, tensors).exponentials, price < 6);
+    EXPECT_FALSE(later.schedule({.exponentials = false}, tensors).exponentials);
+  }
 }
 
 TEST_F(LinearChunkRace, AWinnerServesOtherNumbersOfTokensAndOtherBudgets) {
