@@ -10,7 +10,6 @@
 #include <charconv>
 #include <cstddef>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/digest.hpp"
@@ -22,8 +21,7 @@ namespace {
 
 // From indexes alone. The times are those of what was added.
 constexpr const char* count_key = R"sql(
-  INSERT INTO key_counts (key_id, measurements, configs, quarantined, first_at, last_at) VALUES (?1,
-    (SELECT COUNT(*) FROM measurements WHERE key_id = ?1),
+  INSERT INTO key_counts (key_id, measurements, configs, quarantined, first_at, last_at) VALUES (?1, ?4,
     (SELECT COUNT(*) FROM (SELECT DISTINCT config FROM measurements WHERE key_id = ?1)),
     (SELECT COUNT(*) FROM (
       SELECT DISTINCT config FROM measurements
@@ -109,7 +107,7 @@ bool BulkInsert::is_new(std::string_view identity) {
       throw SQLite::Exception("an identity is no digest", SQLITE_CONSTRAINT);
     return value;
   };
-  return identities_.insert({number(0), number(half)}).second;
+  return last_count_->identities.insert({number(0), number(half)}).second;
 }
 
 std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
@@ -179,15 +177,11 @@ bool BulkInsert::count(const std::string& created_at) {
 }
 
 void BulkInsert::make_indexes() {
-  identities_ = {};
-  // SQLite sorts lists of as many bytes as it may keep pages, one on each thread.
-  constexpr unsigned most_threads = 4;
-  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
+  for (auto& [key, count] : counts_) count.identities = {};
+  // SQLite sorts lists of as many bytes as it may keep pages: those that a processor's cache holds are sorted fastest.
   const int pages = database_.execAndGet("PRAGMA cache_size").getInt();
-  database_.exec("PRAGMA cache_size = -32768");
-  database_.exec(fmt::format("PRAGMA threads = {}", threads - 1));
+  database_.exec("PRAGMA cache_size = -4096");
   for (const std::string& index : indexes_) database_.exec(index);
-  database_.exec("PRAGMA threads = 0");
   database_.exec(fmt::format("PRAGMA cache_size = {}", pages));
 }
 
@@ -197,9 +191,10 @@ void BulkInsert::finish() {
   SQLite::Statement counted(database_, select_counted), found(database_, select_found),
       counting(database_, count_key);
   for (const auto& [key, count] : counts_) {
-    if (number_of(found, key) != number_of(counted, key) + (counts ? count.added : 0))
+    const std::int64_t measurements = number_of(found, key);
+    if (measurements != number_of(counted, key) + (counts ? count.added : 0))
       throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
-    if (counts && count.added > 0) Query(counting, key, count.first_at, count.last_at).run();
+    if (counts && count.added > 0) Query(counting, key, count.first_at, count.last_at, measurements).run();
   }
 }
 

@@ -69,10 +69,12 @@ class BulkInsert {
     std::size_t operator()(const Identity& identity) const noexcept { return identity.low; }
   };
 
-  /// What changes in a row of key_counts.
+  /// What changes in a row of key_counts, and what was added meanwhile, while indexes are out: equal measurements are of
+  /// one key, and those of a key come together.
   struct Count {
     std::int64_t added = 0;
     std::string first_at, last_at;
+    std::unordered_set<Identity, IdentityHash> identities;
   };
 
   /// Takes the indexes out where there are no measurements. \returns what adds one
@@ -89,8 +91,6 @@ class BulkInsert {
   SQLite::Database& database_;
   const Triggers triggers_;
   std::vector<std::string> indexes_;  ///< what makes those that are out until the end
-  /// Of what was added, while they are.
-  std::unordered_set<Identity, IdentityHash> identities_;
   SQLite::Statement insert_problem_, select_problem_, insert_device_, select_device_, insert_key_,
       select_key_, insert_environment_, select_environment_, insert_measurement_;
   Key last_key_;
