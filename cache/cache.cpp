@@ -203,8 +203,7 @@ void Cache::add(std::span<const Measurement> measurements) {
 }
 
 std::vector<Measurement> Cache::measurements(const Key& key) const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->measurements(key, &Store::measurements);
+  return impl_->measurements(key, &Store::rows);
 }
 
 std::vector<std::string> Cache::identities(const Key& key) const {
@@ -217,7 +216,6 @@ std::vector<std::string> Cache::identities(const Key& key) const {
 }
 
 std::vector<Measurement> Cache::history(const Key& key) const {
-  const std::lock_guard lock(impl_->mutex);
   return impl_->measurements(key, &Store::history);
 }
 
@@ -265,7 +263,7 @@ std::vector<KeySummary> Cache::keys() const {
       if (known == end)
         all.push_back(std::move(summary));
       else
-        *known = summarize(summary.key, impl_->measurements(summary.key, &Store::measurements));
+        *known = summarize(summary.key, impl_->measurements_in(impl_->whole_rows(summary.key, &Store::rows)));
     }
   });
   std::sort(all.begin(), all.end(), [](const KeySummary& a, const KeySummary& b) {

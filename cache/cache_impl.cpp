@@ -68,15 +68,41 @@ void Cache::Impl::deliver() {
   end_refusal();
 }
 
-std::vector<Measurement> Cache::Impl::measurements(const Key& key, Reader reader) {
-  std::vector<Measurement> all;
+std::vector<KeyRows> Cache::Impl::whole_rows(const Key& key, Reader reader) {
+  std::vector<KeyRows> parts;
   read([&](Store& source) {
-    auto list = (source.*reader)(key);
+    KeyRows rows = (source.*reader)(key);
+    rows.expect_whole();
+    parts.push_back(std::move(rows));
+  });
+  return parts;
+}
+
+std::vector<Measurement> Cache::Impl::measurements(const Key& key, Reader reader) {
+  std::vector<KeyRows> parts;
+  {
+    const std::lock_guard lock(mutex);
+    read([&](Store& source) { parts.push_back((source.*reader)(key)); });
+  }
+  try {
+    for (KeyRows& rows : parts) rows.expect_whole();
+  } catch (const SQLite::Exception&) {
+    const std::lock_guard lock(mutex);
+    parts = whole_rows(key, reader);
+  }
+  return measurements_in(std::move(parts));
+}
+
+std::vector<Measurement> Cache::Impl::measurements_in(std::vector<KeyRows> parts) const {
+  std::vector<Measurement> all;
+  for (KeyRows& rows : parts) {
+    rows.sort();
+    auto list = rows.measurements();
     if (all.empty())
       all = std::move(list);
     else
       std::move(list.begin(), list.end(), std::back_inserter(all));
-  });
+  }
   // The file is another user's, who may have written anything.
   if (read_only) std::erase_if(all, [](const Measurement& measurement) { return !is_possible(measurement); });
   const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };

@@ -73,8 +73,14 @@ struct Cache::Impl {
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
 
-  using Reader = std::vector<Measurement> (Store::*)(const Key& key);
+  using Reader = KeyRows (Store::*)(const Key& key);
+  /// Oldest first. To be called without the mutex: while rows are compared with their identities, which takes longer than
+  /// to read them, others read.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key, Reader reader);
+  /// Of the store and of what its file refused, compared with their identities while read() deals with what is damaged.
+  [[nodiscard]] std::vector<KeyRows> whole_rows(const Key& key, Reader reader);
+  /// Oldest first. \param parts  whole
+  [[nodiscard]] std::vector<Measurement> measurements_in(std::vector<KeyRows> parts) const;
   [[nodiscard]] std::vector<Key> find(const std::string& prefix);
 
   /// Which other user can have written the open file, so that no code is taken from it or given to it; empty where none

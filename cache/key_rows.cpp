@@ -66,14 +66,21 @@ void KeyRows::expect_whole(Lines lines) {
         row.measurement.outcome != name(Outcome::quarantined))
       refuse_changed(created_at, "its outcome is none");
     if (lines == Lines::kept) row.line = texts_.keep(line);
-    if (row.environment->is_whole) continue;
+    if (row.environment->values) continue;
     try {
-      static_cast<void>(decode_environment(std::string(row.environment->text)));
+      row.environment->values = decode_environment(std::string(row.environment->text));
     } catch (const std::exception& error) {
       refuse_changed(created_at, error.what());
     }
-    row.environment->is_whole = true;
   }
+}
+
+std::vector<Measurement> KeyRows::measurements() const {
+  std::vector<Measurement> list;
+  list.reserve(rows_.size());
+  for (const Row& row : rows_)
+    list.push_back(measurement_of(row.measurement, row.environment->values.value()));
+  return list;
 }
 
 void KeyRows::sort() {

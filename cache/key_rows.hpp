@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "cache/codec.hpp"
+#include "cache/environment.hpp"
+#include "cache/measurement.hpp"
 #include "cache/query.hpp"
 
 namespace ce::cache {
@@ -33,7 +36,7 @@ class KeyRows {
   /// An environment that rows share, by its row.
   struct Environment {
     std::string_view text;
-    bool is_whole = false;  ///< known to be JSON
+    std::optional<cache::Environment> values = {};  ///< of the text, once it is known to be JSON
   };
   struct Row {
     MeasurementView measurement;
@@ -54,6 +57,8 @@ class KeyRows {
   void sort();
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
+  /// In the order of the rows, which expect_whole() has found to be what was written.
+  [[nodiscard]] std::vector<Measurement> measurements() const;
 
  private:
   [[nodiscard]] Environment* environment_of(const Query& row);

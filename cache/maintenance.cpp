@@ -260,14 +260,12 @@ Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection
     std::mutex reading;
     const auto lines_of = [&](std::size_t i) {
       std::unique_lock lock(reading);
-      if (selection) {
-        std::vector<Measurement> list = store_->measurements(keys[i].key);
-        lock.unlock();
-        return Exported(selection(std::move(list)));
-      }
       KeyRows rows = store_->rows(keys[i].key);
       lock.unlock();
-      return Exported(std::move(rows));
+      if (!selection) return Exported(std::move(rows));
+      rows.expect_whole();
+      rows.sort();
+      return Exported(selection(rows.measurements()));
     };
     make_in_order(keys.size(), lines_of, [&](std::size_t, const Exported& of_key) {
       for (const Exported::Line& line : of_key.lines()) writer.add(line.text, line.identity);

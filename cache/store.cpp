@@ -40,20 +40,6 @@ std::string select_of_key(std::string_view which) {
 
 constexpr int id_column = identity_column + 1;
 
-/// Oldest first; of one moment in the order of their rows.
-std::vector<Measurement> in_order(std::vector<std::pair<std::int64_t, Measurement>> rows) {
-  std::vector<std::pair<std::int64_t, Measurement>*> order;
-  order.reserve(rows.size());
-  for (auto& row : rows) order.push_back(&row);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::tie(a->second.created_at, a->first) < std::tie(b->second.created_at, b->first);
-  });
-  std::vector<Measurement> list;
-  list.reserve(rows.size());
-  for (auto* row : order) list.push_back(std::move(row->second));
-  return list;
-}
-
 // By its texts, and where they lead to none, by its name ?3: what an index has lost is in another one. That is asked only
 // then, and of the same moment, since another process may add the key meanwhile.
 constexpr const char* select_key = R"sql(
@@ -148,19 +134,6 @@ SQLite::Statement& Store::prepared(std::string_view sql) {
   return *found->second;
 }
 
-std::vector<Measurement> Store::read(const Key& key, const std::string& select) {
-  const FoundKey found(prepared(select_key), key);
-  if (found.id() == 0) return {};
-  expect_whole(found.id());
-  std::vector<std::pair<std::int64_t, Measurement>> rows;
-  MetEnvironments met;
-  Query query(prepared(select), found.id(), key.problem, key.device);
-  while (query.next()) rows.emplace_back(query.integer(id_column), read_whole_measurement(query, met));
-  return in_order(std::move(rows));
-}
-
-std::vector<Measurement> Store::measurements(const Key& key) { return read(key, select_of_key_); }
-
 std::vector<std::string> Store::identities(const Key& key) {
   std::vector<std::string> list;
   const FoundKey found(prepared(select_key), key);
@@ -169,10 +142,11 @@ std::vector<std::string> Store::identities(const Key& key) {
   return list;
 }
 
-std::vector<Measurement> Store::history(const Key& key) {
-  std::vector<Measurement> list = read(key, select_history_);
-  const bool has_final = std::any_of(list.begin(), list.end(), [](const auto& m) { return m.stage > 0; });
-  return has_final ? list : measurements(key);
+KeyRows Store::history(const Key& key) {
+  KeyRows rows = read(key, select_history_);
+  const bool has_final = std::any_of(rows.rows().begin(), rows.rows().end(),
+                                     [](const KeyRows::Row& row) { return row.measurement.stage > 0; });
+  return has_final ? std::move(rows) : this->rows(key);
 }
 
 /// What `sql`, one of select_next_finalist(), finds; nothing where one of them is not later than `after`.
@@ -360,14 +334,16 @@ void Store::expect_all_listed() {
     throw SQLite::Exception("not all measurements are of keys that are found", SQLITE_CORRUPT);
 }
 
-KeyRows Store::rows(const Key& key) {
+KeyRows Store::rows(const Key& key) { return read(key, select_of_key_); }
+
+KeyRows Store::read(const Key& key, const std::string& select) {
   KeyRows rows;
   const FoundKey found(prepared(select_key), key);
   if (found.id() == 0) return rows;
   const std::int64_t count = expect_whole(found.id());
-  Query row(prepared(select_of_key_), found.id(), key.problem, key.device);
+  Query row(prepared(select), found.id(), key.problem, key.device);
   while (row.next()) rows.add(row, row.integer(id_column));
-  if (std::ssize(rows.rows()) != count)
+  if (&select == &select_of_key_ && std::ssize(rows.rows()) != count)
     throw SQLite::Exception("a measurement has no environment", SQLITE_CORRUPT);
   return rows;
 }

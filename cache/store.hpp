@@ -41,14 +41,12 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
-  /// Oldest first.
-  [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where keys() lacks a key of measurements
   void expect_all_listed();
   /// All of a key, not yet compared with their identities.
   [[nodiscard]] KeyRows rows(const Key& key);
   /// The same without what was only screened, where there are finals.
-  [[nodiscard]] std::vector<Measurement> history(const Key& key);
+  [[nodiscard]] KeyRows history(const Key& key);
   /// Of all its measurements.
   [[nodiscard]] std::vector<std::string> identities(const Key& key);
   [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
@@ -153,7 +151,7 @@ class Store {
   std::unique_ptr<SQLite::Database> database_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
-  [[nodiscard]] std::vector<Measurement> read(const Key& key, const std::string& select);
+  [[nodiscard]] KeyRows read(const Key& key, const std::string& select);
   const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;
 };
 
