@@ -137,21 +137,23 @@ void condense(Case& problem) {
   problem.newer.push_back(std::move(now));
 }
 
+Case case_by_software(const cache::Cache& cache, const cache::Key& key) {
+  Case problem{.key = key, .title = title_of(key)};
+  problem.measurements = cache.history(key);
+  problem.older = tuner::populations_of(problem.measurements);
+  if (!problem.older.empty()) {
+    problem.newer.push_back(std::move(problem.older.back()));
+    problem.older.pop_back();
+  }
+  condense(problem);
+  return problem;
+}
+
 std::list<Case> cases_by_software(const cache::Cache& cache) {
   const LongWork work("comparing problems");
   std::list<Case> cases;
   const std::vector<cache::KeySummary> summaries = cache.keys();
-  const auto case_of = [&](std::size_t i) {
-    Case problem{.key = summaries[i].key, .title = title_of(summaries[i].key)};
-    problem.measurements = cache.history(problem.key);
-    problem.older = tuner::populations_of(problem.measurements);
-    if (!problem.older.empty()) {
-      problem.newer.push_back(std::move(problem.older.back()));
-      problem.older.pop_back();
-    }
-    condense(problem);
-    return problem;
-  };
+  const auto case_of = [&](std::size_t i) { return case_by_software(cache, summaries[i].key); };
   make_in_order(summaries.size(), case_of, [&](std::size_t i, Case problem) {
     LongWork::tell(i, summaries.size());
     cases.push_back(std::move(problem));
@@ -159,8 +161,8 @@ std::list<Case> cases_by_software(const cache::Cache& cache) {
   return cases;
 }
 
-SlowerWinners::SlowerWinners(const cache::Cache& cache) {
-  for (ProblemFinding& problem : findings_of(cases_by_software(cache)))
+SlowerWinners::SlowerWinners(const std::list<Case>& cases) {
+  for (ProblemFinding& problem : findings_of(cases))
     if (problem.finding.winner.verdict == tuner::Verdict::slower)
       slower_.emplace(problem.key.id(), std::move(problem));
 }

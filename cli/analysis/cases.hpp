@@ -35,6 +35,8 @@ void condense(Case& problem);
 
 /// Each problem of the database, its newest software against what was before.
 [[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
+/// The same of one problem.
+[[nodiscard]] Case case_by_software(const cache::Cache& cache, const cache::Key& key);
 
 /// What only this database has against the newest that the other one knows.
 [[nodiscard]] std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other);
@@ -46,7 +48,9 @@ void condense(Case& problem);
 /// The winners of a database that are slower with its newest software than before, as `regressions` finds them.
 class SlowerWinners {
  public:
-  explicit SlowerWinners(const cache::Cache& cache);
+  explicit SlowerWinners(const cache::Cache& cache) : SlowerWinners(cases_by_software(cache)) {}
+  /// \param cases  as cases_by_software() has them
+  explicit SlowerWinners(const std::list<Case>& cases);
   /// Null where nothing says that it is slower.
   [[nodiscard]] const ProblemFinding* find(const cache::Key& key) const;
 

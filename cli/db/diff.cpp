@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
-#include <future>
+#include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,86 +39,110 @@ constexpr const char* diff_examples =
     "this\n"
     "ce-tune; RATIO is the time there over the time here, where both are of as many rows.\n";
 
-/// What one of the two databases knows, one key at a time.
-struct Side {
-  explicit Side(const cache::Cache& its) : cache(&its), slower(its) {}
-
-  [[nodiscard]] std::optional<cache::Measurement> winner_of(const cache::Key& key) const {
-    const auto problem = problem_of(key);
-    auto decision = problem ? tuner::decide(*cache, key, *problem) : std::nullopt;
-    return decision ? std::optional(std::move(decision->winner.measurement)) : std::nullopt;
-  }
-
-  const cache::Cache* cache;
-  SlowerWinners slower;
-};
-
 /// A key that one of them has, or both.
 struct Row {
+  struct Winner {
+    std::string config;
+    std::int64_t rows;
+    double median_us, gbs;
+  };
   struct Half {
     bool is_there = false;
-    std::optional<cache::Measurement> winner;
+    std::optional<Winner> winner;
     const ProblemFinding* slower = nullptr;
   };
   cache::Key key;
   Half here, there;
 };
 
-struct Difference {
-  Side here, there;
+std::optional<Row::Winner> winner_of(const cache::Cache& cache, const cache::Key& key) {
+  const auto problem = problem_of(key);
+  const auto decision = problem ? tuner::decide(cache, key, *problem) : std::nullopt;
+  if (!decision) return std::nullopt;
+  const cache::Measurement& its = decision->winner.measurement;
+  return Row::Winner{its.config, its.rows, its.median_us, throughput_of(its)};
+}
+
+/// One key at a time, while its pages are in memory.
+class Difference {
+ public:
   std::map<std::string, Row> rows;                        ///< by the key's id
   std::size_t shared = 0, only_here = 0, only_there = 0;  ///< measurements
 
-  /// Both sides are looked through at once, where there is a thread more.
   Difference(const cache::Cache& one, const cache::Cache& other)
-      : Difference(one, std::async([&other] { return Side(other); })) {}
-
- private:
-  Difference(const cache::Cache& one, std::future<Side> other) : here(one), there(other.get()) {
-    for (const auto& [side, half] : {std::pair{&here, &Row::here}, std::pair{&there, &Row::there}})
-      for (const cache::KeySummary& summary : side->cache->keys()) {
+      : here_{.cache = one}, there_{.cache = other} {
+    for (const auto& [side, half] : {std::pair{&here_, &Row::here}, std::pair{&there_, &Row::there}})
+      for (const cache::KeySummary& summary : side->cache.keys()) {
         Row& row = rows[summary.key.id()];
         row.key = summary.key;
         (row.*half).is_there = true;
       }
+    // As keys() has them: so are the cases, then.
     std::vector<Row*> list;
     for (auto& [id, row] : rows) list.push_back(&row);
+    std::sort(list.begin(), list.end(), [](const Row* a, const Row* b) {
+      return std::tie(a->key.device, a->key.problem) < std::tie(b->key.device, b->key.problem);
+    });
     make_in_order(
         list.size(), [&](std::size_t i) { return filled(*list[i]); },
-        [&](std::size_t, const Counts& counts) {
-          shared += counts.shared;
-          only_here += counts.only_here;
-          only_there += counts.only_there;
+        [&](std::size_t i, Found found) {
+          LongWork::tell(i, list.size());
+          shared += found.shared;
+          only_here += found.only_here;
+          only_there += found.only_there;
+          here_.cases.splice(here_.cases.end(), found.here);
+          there_.cases.splice(there_.cases.end(), found.there);
         });
+    for (const auto& [side, half] : {std::pair{&here_, &Row::here}, std::pair{&there_, &Row::there}}) {
+      side->slower.emplace(side->cases);
+      side->cases.clear();
+      for (Row* row : list) (row->*half).slower = side->slower->find(row->key);
+    }
   }
 
-  struct Counts {
+ private:
+  struct Side {
+    const cache::Cache& cache;
+    std::list<Case> cases{};
+    std::optional<SlowerWinners> slower{};
+  };
+  /// Of one key.
+  struct Found {
     std::size_t shared = 0, only_here = 0, only_there = 0;
+    std::list<Case> here{}, there{};  ///< one, or none
   };
 
-  /// Fills in the row. \returns what it adds to the counts
-  [[nodiscard]] Counts filled(Row& row) const {
-    for (const auto& [side, half] : {std::pair{&here, &row.here}, std::pair{&there, &row.there}})
-      if (half->is_there) {
-        half->winner = side->winner_of(row.key);
-        half->slower = side->slower.find(row.key);
-      }
-    std::vector<std::string> mine = here.cache->identities(row.key),
-                             others = there.cache->identities(row.key);
+  /// Fills in the winners of the row. \returns what else there is of its key
+  [[nodiscard]] Found filled(Row& row) const {
+    Found found;
+    std::vector<std::string> mine, others;
+    const auto look = [&](const Side& side, Row::Half& half, std::list<Case>& cases,
+                          std::vector<std::string>& identities) {
+      if (!half.is_there) return;
+      cases.push_back(case_by_software(side.cache, row.key));
+      half.winner = winner_of(side.cache, row.key);
+      identities = side.cache.identities(row.key);
+    };
+    look(here_, row.here, found.here, mine);
+    look(there_, row.there, found.there, others);
     std::sort(mine.begin(), mine.end());
-    const auto both =
+    found.shared =
         static_cast<std::size_t>(std::count_if(others.begin(), others.end(), [&](const auto& identity) {
           return std::binary_search(mine.begin(), mine.end(), identity);
         }));
-    return {both, mine.size() - both, others.size() - both};
+    found.only_here = mine.size() - found.shared;
+    found.only_there = others.size() - found.shared;
+    return found;
   }
+
+  Side here_, there_;
 };
 
 Json json_of_winner(const Row::Half& half) {
   if (!half.winner) return {};
   return {{"config", half.winner->config},
           {"median_us", half.winner->median_us},
-          {"gbs", throughput_of(*half.winner)},
+          {"gbs", half.winner->gbs},
           {"slower", json_of_slower(half.slower)}};
 }
 
