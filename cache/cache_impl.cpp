@@ -96,6 +96,8 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key, Reader reader
 std::vector<Measurement> Cache::Impl::measurements_in(std::vector<KeyRows> parts) const {
   std::vector<Measurement> all;
   for (KeyRows& rows : parts) {
+    // The file is another user's, who may have written anything.
+    if (read_only) rows.keep_possible();
     rows.sort();
     auto list = rows.measurements();
     if (all.empty())
@@ -103,8 +105,6 @@ std::vector<Measurement> Cache::Impl::measurements_in(std::vector<KeyRows> parts
     else
       std::move(list.begin(), list.end(), std::back_inserter(all));
   }
-  // The file is another user's, who may have written anything.
-  if (read_only) std::erase_if(all, [](const Measurement& measurement) { return !is_possible(measurement); });
   const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };
   if (!std::is_sorted(all.begin(), all.end(), older)) std::stable_sort(all.begin(), all.end(), older);
   return all;

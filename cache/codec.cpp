@@ -7,6 +7,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -48,13 +49,32 @@ void append_samples(std::string& text, std::span<const std::byte> bytes) {
   text += ']';
 }
 
-bool is_plain(char c) { return (c >= ' ') & (c <= '~') & (c != '\\'); }
+/// Eight characters, or the same one eight times.
+using Characters = std::uint64_t;
+constexpr Characters all_of(char c) {
+  return Characters{static_cast<unsigned char>(c)} * 0x0101010101010101U;
+}
 
-/// Looks at all of it, which a compiler turns into a few instructions for many characters.
+/// Whether one of them is below `least`, which is no more than 128.
+constexpr bool any_below(Characters characters, char least) {
+  return ((characters - all_of(least)) & ~characters & all_of('\x80')) != 0;
+}
+
+/// From the space to the tilde, but for what is escaped. Most texts are too short for loops of many characters at once.
 bool is_plain_text(std::string_view text, bool quotes = true) {
-  bool plain = true;
-  for (const char c : text) plain &= is_plain(c) & (quotes | (c != '"'));
-  return plain;
+  const auto is_plain = [&](Characters c) {
+    const bool printable =
+        !any_below(c, ' ') && (c & all_of('\x80')) == 0 && !any_below(c ^ all_of('\x7f'), 1);
+    return printable && !any_below(c ^ all_of('\\'), 1) && (quotes || !any_below(c ^ all_of('"'), 1));
+  };
+  Characters eight = 0;
+  for (; text.size() >= sizeof eight; text.remove_prefix(sizeof eight)) {
+    std::memcpy(&eight, text.data(), sizeof eight);
+    if (!is_plain(eight)) return false;
+  }
+  eight = all_of(' ');
+  std::memcpy(&eight, text.data(), text.size());
+  return is_plain(eight);
 }
 
 void append_quoted(std::string& text, std::string_view value) {
@@ -171,12 +191,15 @@ std::optional<std::map<std::string, std::string>> plain_environment(std::string_
 
 void append_sample(std::vector<std::byte>& bytes, float sample) {
   const auto bits = std::bit_cast<std::uint32_t>(sample);
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(bits >> shift));
+  const auto byte = [&](int shift) { return static_cast<std::byte>(bits >> shift); };
+  bytes.insert(bytes.end(), {byte(0), byte(8), byte(16), byte(24)});
 }
 
 bool take_samples(PlainText& text, std::vector<std::byte>& samples) {
   if (!text.skip("[")) return false;
   if (text.skip("]")) return true;
+  constexpr std::size_t usual_samples = 15;
+  samples.reserve(sizeof(float) * usual_samples);
   do {
     float sample = 0;
     if (!text.take_figure(sample)) return false;

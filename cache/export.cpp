@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <future>
 #include <istream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -40,28 +41,65 @@ std::string last_line(std::size_t measurements, std::string_view identities) {
 
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
-/// The next line, or of a longer one as much as shows that.
-bool next_line(std::istream& in, std::string& line) {
-  std::array<char, std::size_t{1} << 14> part{};
-  line.clear();
-  while (line.size() <= longest_line) {
-    in.getline(part.data(), part.size());
-    const auto count = static_cast<std::size_t>(in.gcount());
-    const bool is_full = in.fail() && !in.eof() && !in.bad() && count > 0;
-    const bool has_newline = in.good();
-    line.append(part.data(), has_newline ? count - 1 : count);
-    if (!is_full) return has_newline || !line.empty();
-    in.clear();
+/// Lines of a text, read many at once.
+class LineReader {
+ public:
+  explicit LineReader(std::istream& in) : in_(in) {}
+
+  /// The next line, or of a longer one as much as shows that. \returns false at the end
+  bool next(std::string_view& line) {
+    for (;;) {
+      const std::string_view seen(bytes_.get() + begin_, end_ - begin_);
+      const std::size_t length = seen.find('\n', searched_);
+      if (length != std::string_view::npos || seen.size() > longest_line) {
+        line = seen.substr(0, length);
+        skip(std::min(length, seen.size() - 1) + 1);
+        return true;
+      }
+      searched_ = seen.size();
+      if (read()) continue;
+      line = {bytes_.get() + begin_, end_ - begin_};
+      skip(line.size());
+      return !line.empty();
+    }
   }
-  return true;
-}
+  /// Whether the line that was read is the last one.
+  [[nodiscard]] bool is_at_end() { return begin_ == end_ && in_.peek() == std::istream::traits_type::eof(); }
+  /// Where that line is, for as long as somebody has it.
+  [[nodiscard]] const std::shared_ptr<char[]>& bytes() const noexcept { return bytes_; }
+
+ private:
+  static constexpr std::size_t bytes_at_once = std::size_t{1} << 20;
+
+  void skip(std::size_t count) {
+    begin_ += count;
+    searched_ = 0;
+  }
+  /// More behind what is left, which goes where there is room for it. \returns false where there is no more
+  bool read() {
+    const std::size_t left = end_ - begin_;
+    std::shared_ptr<char[]> bytes(new char[left + bytes_at_once]);
+    std::copy_n(bytes_.get() + begin_, left, bytes.get());
+    in_.read(bytes.get() + left, bytes_at_once);
+    bytes_ = std::move(bytes);
+    begin_ = 0;
+    end_ = left + static_cast<std::size_t>(in_.gcount());
+    return end_ > left;
+  }
+
+  std::istream& in_;
+  std::shared_ptr<char[]> bytes_;
+  std::size_t begin_ = 0, end_ = 0;  ///< of what is left of them
+  std::size_t searched_ = 0;         ///< how much of that has no end of a line
+};
 
 /// A line of a measurement, and what it says or why it says none.
 struct Line {
   std::int64_t number;
-  std::string text;
-  std::optional<ParsedMeasurement> measurement = {};  ///< of the text, which stays where it is from then on
-  std::string digest = {}, identity = {};
+  std::string_view text;
+  std::optional<ParsedMeasurement> measurement = {};
+  std::string digest = {};
+  std::string identity = {};  ///< where it is not the digest
   std::exception_ptr error = {};
 };
 
@@ -73,7 +111,7 @@ void parse(Line& line, std::string& written) {
     line.digest = digest({line.text});
     written.clear();
     append_json(written, measurement);
-    line.identity = written == line.text ? line.digest : identity_of_line(written);
+    if (written != line.text) line.identity = identity_of_line(written);
   } catch (const std::exception&) {
     line.error = std::current_exception();
   }
@@ -84,40 +122,45 @@ class ParsedAhead {
  public:
   explicit ParsedAhead(std::function<void(const Line&)> take) : take_(std::move(take)) {}
 
-  void add(Line&& line) {
-    bytes_ += line.text.size();
-    next_.push_back(std::move(line));
-    if (next_.size() == lines_at_once || bytes_ >= bytes_at_once) begin(std::launch::async);
+  /// \param bytes  where the line is
+  void add(Line&& line, const std::shared_ptr<char[]>& bytes) {
+    if (next_.bytes != bytes || next_.lines.size() == lines_at_once) begin(std::launch::async);
+    next_.bytes = bytes;
+    next_.lines.push_back(std::move(line));
     if (ahead_.size() > threads_) take_first();
   }
   /// All that were added.
   void finish() {
-    if (!next_.empty()) begin(std::launch::deferred);  // few are not worth a thread
+    begin(std::launch::deferred);  // few are not worth a thread
     while (!ahead_.empty()) take_first();
   }
 
  private:
-  static constexpr std::size_t lines_at_once = 1024, bytes_at_once = std::size_t{4} << 20;
+  static constexpr std::size_t lines_at_once = 1024;
+
+  struct Lines {
+    std::shared_ptr<char[]> bytes = {};
+    std::vector<Line> lines = {};
+  };
 
   void begin(std::launch when) {
-    bytes_ = 0;
+    if (next_.lines.empty()) return;
     ahead_.push_back(std::async(when, [lines = std::exchange(next_, {})]() mutable {
       std::string written;
-      for (Line& line : lines) parse(line, written);
+      for (Line& line : lines.lines) parse(line, written);
       return std::move(lines);
     }));
   }
   void take_first() {
-    const std::vector<Line> lines = ahead_.front().get();
+    const Lines lines = ahead_.front().get();
     ahead_.pop_front();
-    for (const Line& line : lines) take_(line);
+    for (const Line& line : lines.lines) take_(line);
   }
 
   const std::function<void(const Line&)> take_;
   const std::size_t threads_ = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
-  std::vector<Line> next_;
-  std::size_t bytes_ = 0;  ///< of these
-  std::deque<std::future<std::vector<Line>>> ahead_;
+  Lines next_;
+  std::deque<std::future<Lines>> ahead_;
 };
 
 }  // namespace
@@ -132,6 +175,7 @@ void visit_export(std::istream& in, const std::string& name,
   std::size_t count = 0;
   std::string digests;
   bool has_ended = false;
+  LineReader reader(in);
   ParsedAhead lines([&](const Line& line) {
     try {
       if (line.error) std::rethrow_exception(line.error);
@@ -139,20 +183,20 @@ void visit_export(std::istream& in, const std::string& name,
       throw InvalidArgument(fmt::format("line {} of {}: {}", line.number, name, error.argument()),
                             error.value(), error.expected());
     } catch (const std::exception& error) {
-      const bool is_cut = line.number == number && in.peek() == std::istream::traits_type::eof();
+      const bool is_cut = line.number == number && reader.is_at_end();
       if (is_cut) return;  // the end is missed below
       throw InvalidArgument(fmt::format("line {} of {}", line.number, name), "no measurement",
                             fmt::format("a JSON object ({})", error.what()));
     }
     digests += line.digest;
     ++count;
-    visit(line.measurement->view(), line.identity);
+    visit(line.measurement->view(), line.identity.empty() ? line.digest : line.identity);
   });
-  for (std::string line; next_line(in, line);) {
+  for (std::string_view line; reader.next(line);) {
     ++number;
     const bool is_end = line.starts_with(beginning_of_end), is_long = line.size() > longest_line;
     if (number > 1 && !is_end && !is_long && !has_ended) {
-      lines.add({.number = number, .text = std::move(line)});
+      lines.add({.number = number, .text = line}, reader.bytes());
       continue;
     }
     lines.finish();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/measurement_row.hpp"
+#include "cache/possible.hpp"
 
 namespace ce::cache {
 
@@ -73,6 +74,10 @@ void KeyRows::expect_whole(Lines lines) {
       refuse_changed(created_at, error.what());
     }
   }
+}
+
+void KeyRows::keep_possible() {
+  std::erase_if(rows_, [](const Row& row) { return !why_impossible(row.measurement).empty(); });
 }
 
 std::vector<Measurement> KeyRows::measurements() const {

@@ -56,6 +56,9 @@ class KeyRows {
   /// Oldest first; of one moment in the order of their rows.
   void sort();
 
+  /// Leaves out those that cannot be (see possible.hpp).
+  void keep_possible();
+
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
   /// In the order of the rows, which expect_whole() has found to be what was written.
   [[nodiscard]] std::vector<Measurement> measurements() const;

@@ -392,6 +392,10 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
   }
 }
 
+void forget_memory_counts() noexcept {
+  sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);  // refused, and needless, where something is open
+}
+
 std::string obstacle_to_writing(const fs::path& path) {
   try {
     if (const std::string foreign = foreign_log_of(path); !foreign.empty())

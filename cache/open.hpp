@@ -78,6 +78,10 @@ void create_empty(const std::filesystem::path& path);
 /// \throws DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 
+/// For a program that alone decides how SQLite works in its process, before it opens a database: SQLite does not count how
+/// much memory it has, which takes a lock for each piece.
+void forget_memory_counts() noexcept;
+
 /// Why a database of ours that can be read cannot be written, after a try; empty where it can be. The try changes nothing
 /// of what it holds.
 [[nodiscard]] std::string obstacle_to_writing(const std::filesystem::path& path);

@@ -120,8 +120,6 @@ std::string why_impossible(const Measurement& measurement) {
   return why_impossible(EncodedMeasurement(measurement).view());
 }
 
-bool is_possible(const Measurement& measurement) { return why_impossible(measurement).empty(); }
-
 bool is_possible(const Finalist& finalist) noexcept {
   return is_possible_time(finalist.median_us) && 1 <= finalist.rows && finalist.rows <= most_rows &&
          finalist.stage == stage_of_finals;

@@ -15,9 +15,7 @@ void expect_possible(const MeasurementView& measurement);
 /// The message of that; empty for one that can be.
 [[nodiscard]] std::string why_impossible(const Measurement& measurement);
 [[nodiscard]] std::string why_impossible(const MeasurementView& measurement);
-/// The same as a value.
-[[nodiscard]] bool is_possible(const Measurement& measurement);
-/// Of what is known of a finalist.
+/// Whether it can be, of what is known of a finalist.
 [[nodiscard]] bool is_possible(const Finalist& finalist) noexcept;
 
 }  // namespace ce::cache

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,23 +41,40 @@ class Query {
     }
   }
 
-  [[nodiscard]] std::string text(int column) const { return statement_.getColumn(column).getString(); }
+  /// Calls visit() at each row. For many of them: what reads a column is made once, not for each row.
+  void each(const auto& visit) {
+    if (!next()) return;
+    const int columns = statement_.getColumnCount();
+    columns_.reserve(static_cast<std::size_t>(columns));
+    for (int i = 0; i < columns; ++i) columns_.push_back(statement_.getColumn(i));
+    do visit();
+    while (next());
+  }
+
+  [[nodiscard]] std::string text(int column) const {
+    return of(column, [](const SQLite::Column& value) { return value.getString(); });
+  }
   /// As long as the row is the present one.
   [[nodiscard]] std::string_view text_view(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    const char* text = value.getText();
-    return {text, static_cast<std::size_t>(value.getBytes())};
+    return of(column, [](const SQLite::Column& value) {
+      const char* text = value.getText();
+      return std::string_view(text, static_cast<std::size_t>(value.getBytes()));
+    });
   }
   /// As long as the row is the present one.
   [[nodiscard]] std::span<const std::byte> blob_view(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    const auto* data = static_cast<const std::byte*>(value.getBlob());
-    return {data, data == nullptr ? 0 : static_cast<std::size_t>(value.getBytes())};
+    return of(column, [](const SQLite::Column& value) {
+      const auto* data = static_cast<const std::byte*>(value.getBlob());
+      return std::span(data, data == nullptr ? 0 : static_cast<std::size_t>(value.getBytes()));
+    });
   }
-  [[nodiscard]] std::int64_t integer(int column) const { return statement_.getColumn(column).getInt64(); }
+  [[nodiscard]] std::int64_t integer(int column) const {
+    return of(column, [](const SQLite::Column& value) { return value.getInt64(); });
+  }
   [[nodiscard]] double real(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    return value.isNull() ? std::numeric_limits<double>::quiet_NaN() : value.getDouble();
+    return of(column, [](const SQLite::Column& value) {
+      return value.isNull() ? std::numeric_limits<double>::quiet_NaN() : value.getDouble();
+    });
   }
   [[nodiscard]] Bytes blob(int column) const {
     const std::span<const std::byte> bytes = blob_view(column);
@@ -64,6 +82,11 @@ class Query {
   }
 
  private:
+  template <class Read>
+  std::invoke_result_t<Read, const SQLite::Column&> of(int column, const Read& read) const {
+    if (columns_.empty()) return read(statement_.getColumn(column));
+    return read(columns_[static_cast<std::size_t>(column)]);
+  }
   void bind(int index, const std::string& value) { statement_.bindNoCopy(index, value); }
   void bind(int index, std::string&& value) { statement_.bind(index, value); }
   void bind(int index, std::string_view value) { statement_.bind(index, std::string(value)); }
@@ -76,6 +99,7 @@ class Query {
   }
 
   SQLite::Statement& statement_;
+  std::vector<SQLite::Column> columns_;  ///< none but of each()
 };
 
 }  // namespace ce::cache

@@ -138,7 +138,7 @@ std::vector<std::string> Store::identities(const Key& key) {
   std::vector<std::string> list;
   const FoundKey found(prepared(select_key), key);
   Query query(prepared("SELECT identity FROM measurements WHERE key_id = ?1"), found.id());
-  while (query.next()) list.push_back(query.text(0));
+  query.each([&] { list.push_back(query.text(0)); });
   return list;
 }
 
@@ -342,7 +342,7 @@ KeyRows Store::read(const Key& key, const std::string& select) {
   if (found.id() == 0) return rows;
   const std::int64_t count = expect_whole(found.id());
   Query row(prepared(select), found.id(), key.problem, key.device);
-  while (row.next()) rows.add(row, row.integer(id_column));
+  row.each([&] { rows.add(row, row.integer(id_column)); });
   if (&select == &select_of_key_ && std::ssize(rows.rows()) != count)
     throw SQLite::Exception("a measurement has no environment", SQLITE_CORRUPT);
   return rows;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <string_view>
 
+#include "cache/open.hpp"
 #include "cli/app.hpp"
 #include "cli/commands/isolated_tuning.hpp"
 #include "cli/commands/sweep_worker.hpp"
@@ -50,5 +51,6 @@ int main(int argument_count, char** arguments) {
     return ce::cli::sweep_worker_main(0, 1);
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::cli::timing_worker_argument)
     return ce::cli::timing_worker_main(0, 1);
+  ce::cache::forget_memory_counts();
   return ce::cli::run(argument_count, arguments);
 }
