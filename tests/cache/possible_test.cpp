@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -164,6 +165,40 @@ TEST_F(PossibleTest, NestingAndLengthAreBounded) {
   EXPECT_THAT(refusal_of(lines_of({std::string(levels, '[')})), HasSubstr("nested 17 deep"));
   const std::string endless = "{\"format\":\"ce measurements\",\"version\":1}\n" + std::string(17 << 20, ' ');
   EXPECT_THAT(refusal_of(endless), HasSubstr("line 2 of export.jsonl is too long; expected 16777216 bytes"));
+}
+
+TEST_F(PossibleTest, LinesMayEndWhereverAReadDoes) {
+  constexpr std::size_t at_once = std::size_t{1} << 20;  // export.cpp
+  const std::size_t first = lines_of({}).find('\n') + 1;
+  for (const std::size_t end : {at_once - 1, at_once, at_once + 1, 2 * at_once, 3 * at_once + 1}) {
+    Measurement m = good_;
+    m.reason = std::string(end - first - line_.size() - 1, 'x');
+    std::string text = lines_of({to_json(m), line_});
+    EXPECT_EQ(text[end - 1], '\n');
+    EXPECT_EQ(refusal_of(text), "") << end;
+    text.pop_back();
+    EXPECT_EQ(refusal_of(text), "") << end;
+    EXPECT_THAT(refusal_of(text.substr(0, end)), HasSubstr("line 2 of export.jsonl is no end of an export"));
+    EXPECT_THAT(refusal_of(text.substr(0, end + 5)),
+                HasSubstr("line 3 of export.jsonl is no end of an export"));
+    EXPECT_THAT(refusal_of(text.replace(end, 2, "[,")),
+                HasSubstr("line 3 of export.jsonl is no measurement"));
+    text[first] = '[';
+    EXPECT_THAT(refusal_of(text), HasSubstr("line 2 of export.jsonl is no measurement"));
+  }
+}
+
+TEST_F(PossibleTest, TextsAreWrittenAsTheLibraryWritesThem) {
+  constexpr int characters = 256;
+  for (const std::size_t length : {1U, 7U, 8U, 9U, 16U, 17U})
+    for (std::size_t at = 0; at < length; ++at)
+      for (int c = 0; c < characters; ++c) {
+        std::string text(length, '~');
+        text[at] = static_cast<char>(c);
+        const std::map<std::string, std::string> environment{{"name", text}};
+        ASSERT_EQ(encode_environment(environment),
+                  nlohmann::json(environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      }
 }
 
 TEST_F(PossibleTest, LinesOfAnyLengthAreRead) {
