@@ -33,8 +33,18 @@ import torch
 import torch.nn.functional as F
 from gpu_timer import beyond_bytes
 from linear_peers import (
-    CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, add_chunks, add_forms, by_autograd, in_chunks, load
-)  # fmt: skip
+    CHUNK,
+    FIRST_S,
+    LOADERS,
+    ONCE_S,
+    OVER_PRODUCTS,
+    Peer,
+    add_chunks,
+    add_forms,
+    by_autograd,
+    in_chunks,
+    load,
+)
 from torch import Tensor
 
 import ce.torch as ct

@@ -57,8 +57,11 @@ void import(const std::vector<Measurement>& list) {
                 "each measurement is added once");
   fuzz::require(store->add(list) == 0, "a second import adds nothing");
   std::vector<Measurement> kept;
-  for (const cache::KeySummary& summary : store->keys())
-    for (Measurement& one : store->measurements(summary.key)) kept.push_back(std::move(one));
+  for (const cache::KeySummary& summary : store->keys()) {
+    cache::KeyRows rows = store->rows(summary.key);
+    rows.expect_whole();
+    for (Measurement& one : rows.measurements()) kept.push_back(std::move(one));
+  }
   fuzz::require(kept.size() == identities.size() && identities_of(kept) == identities,
                 "what was imported is what is there");
   fuzz::require(store->damages().empty(), "an import damages nothing");
