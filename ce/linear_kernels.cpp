@@ -59,23 +59,23 @@ generator::Problem size_of_launch(const LinearExponentialsArguments& arguments) 
 
 void LinearKernels::find_references(const generator::LinearStatistics& which,
                                     const LinearExponentialsArguments& arguments, Stream stream) {
-  launch(FindReferences{which}, size_of_launch(arguments), arguments, stream);
+  launch(Step{generator::LinearStep::reference, which}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::find_factors(const generator::LinearFactors& which,
                                  const LinearExponentialsArguments& arguments, Stream stream) {
   launch(which, size_of_launch(arguments), arguments, stream);
-  launch(Scale{which.statistics}, size_of_launch(arguments), arguments, stream);
+  launch(Step{generator::LinearStep::scale, which.statistics}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::make_hidden_gradient(const generator::LinearStatistics& which,
                                          const LinearExponentialsArguments& arguments, Stream stream) {
-  launch(MakeHiddenGradient{which}, size_of_launch(arguments), arguments, stream);
+  launch(Step{generator::LinearStep::hidden_gradient, which}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::add_targets(const generator::LinearStatistics& which, DType weight_grad,
                                 const LinearExponentialsArguments& arguments, Stream stream) {
-  launch(FindOrder{which}, size_of_launch(arguments), arguments, stream);
+  launch(Step{generator::LinearStep::order, which}, size_of_launch(arguments), arguments, stream);
   launch(AddTargets{which, weight_grad}, size_of_launch(arguments), arguments, stream);
 }
 
@@ -101,17 +101,12 @@ generator::Program LinearKernels::program_of(const Key& key) {
     generator::Program operator()(const TakeStatistics& take) const {
       return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster, take.turns});
     }
-    generator::Program operator()(const FindReferences& find) const {
-      return generator::linear_reference(find.which);
+    generator::Program operator()(const Step& step) const {
+      return generator::linear_step(step.step, step.which);
     }
     generator::Program operator()(const generator::LinearFactors& factors) const {
       return generator::linear_factors(factors);
     }
-    generator::Program operator()(const Scale& scale) const { return generator::linear_scale(scale.which); }
-    generator::Program operator()(const MakeHiddenGradient& make) const {
-      return generator::linear_hidden_gradient(make.which);
-    }
-    generator::Program operator()(const FindOrder& find) const { return generator::linear_order(find.which); }
     generator::Program operator()(const AddTargets& add) const {
       return generator::linear_weight_gradient(add.which, add.gradient);
     }

@@ -93,21 +93,10 @@ class LinearKernels {
     bool turns;
     friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
   };
-  struct FindReferences {
+  struct Step {
+    generator::LinearStep step;
     generator::LinearStatistics which;
-    friend auto operator<=>(const FindReferences&, const FindReferences&) = default;
-  };
-  struct Scale {
-    generator::LinearStatistics which;
-    friend auto operator<=>(const Scale&, const Scale&) = default;
-  };
-  struct MakeHiddenGradient {
-    generator::LinearStatistics which;
-    friend auto operator<=>(const MakeHiddenGradient&, const MakeHiddenGradient&) = default;
-  };
-  struct FindOrder {
-    generator::LinearStatistics which;
-    friend auto operator<=>(const FindOrder&, const FindOrder&) = default;
+    friend auto operator<=>(const Step&, const Step&) = default;
   };
   struct AddTargets {
     generator::LinearStatistics which;
@@ -115,8 +104,7 @@ class LinearKernels {
     friend auto operator<=>(const AddTargets&, const AddTargets&) = default;
   };
   using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows,
-                           TakeStatistics, FindReferences, generator::LinearFactors, Scale,
-                           MakeHiddenGradient, FindOrder, AddTargets>;
+                           TakeStatistics, Step, generator::LinearFactors, AddTargets>;
 
   [[nodiscard]] static generator::Program program_of(const Key& key);
   template <class Arguments>

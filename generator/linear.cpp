@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,68 +196,59 @@ Program exponentials_kernel(std::string_view name, const LinearStatistics& stati
   return single_kernel(kernel);
 }
 
-std::int64_t block_for_each_row(const Config&, const Problem& problem) {
-  return std::max<std::int64_t>(1, problem.rows);
+template <std::uint32_t rows_of_block>
+std::int64_t blocks_of_rows(const Config&, const Problem& problem) {
+  return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{rows_of_block});
 }
-
-constexpr std::uint32_t threads_of_rows = 256, threads_of_factors = 64, threads_of_reference = 128,
-                        threads_of_targets = 128;
-constexpr std::int64_t columns_of_thread = 8;
 
 }  // namespace
 
-Program linear_reference(const LinearStatistics& statistics) {
-  return exponentials_kernel(
-      "reference", statistics,
-      {.threads = threads_of_reference, .blocks = [](const Config&, const Problem& problem) {
-         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{threads_of_reference / 32});
-       }});
+Program linear_step(LinearStep step, const LinearStatistics& statistics) {
+  constexpr std::uint32_t lanes = 32, warps = 4, threads_of_row = 256, rows_at_once = 1024;
+  switch (step) {
+    case LinearStep::reference:
+      return exponentials_kernel("reference", statistics,
+                                 {.threads = warps * lanes, .blocks = blocks_of_rows<warps>});
+    case LinearStep::scale:
+      return exponentials_kernel("scale", statistics,
+                                 {.threads = threads_of_row, .blocks = blocks_of_rows<1>});
+    case LinearStep::hidden_gradient:
+      return exponentials_kernel("hidden_gradient", statistics,
+                                 {.threads = threads_of_row, .blocks = blocks_of_rows<1>});
+    case LinearStep::order:
+      return exponentials_kernel(
+          "order", statistics,
+          {.constants = {fmt::format("static constexpr int rows_at_once = {}", rows_at_once)},
+           .threads = lanes,
+           .shared_bytes = rows_at_once * 4,  // OrderShared
+           .blocks = blocks_of_rows<lanes>});
+  }
+  throw std::logic_error("a step of exponentials that is none");
 }
 
 Program linear_factors(const LinearFactors& factors) {
+  constexpr std::uint32_t threads = 64;
   return exponentials_kernel(
       "factors", factors.statistics,
       {.words = fmt::format(" upstream={}{}", name(factors.upstream), factors.z_loss ? " z_loss" : ""),
        .constants = {type_constant("Upstream", factors.upstream), flag_constant("z_loss", factors.z_loss),
                      amount_constant(option_of(&CrossEntropyFlags::z_loss))},
-       .threads = threads_of_factors,
-       .blocks = [](const Config&, const Problem& problem) {
-         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{threads_of_factors});
-       }});
-}
-
-Program linear_scale(const LinearStatistics& statistics) {
-  return exponentials_kernel("scale", statistics, {.threads = threads_of_rows, .blocks = block_for_each_row});
-}
-
-Program linear_hidden_gradient(const LinearStatistics& statistics) {
-  return exponentials_kernel("hidden_gradient", statistics,
-                             {.threads = threads_of_rows, .blocks = block_for_each_row});
-}
-
-Program linear_order(const LinearStatistics& statistics) {
-  constexpr std::uint32_t lanes = 32, rows_at_once = 1024;
-  return exponentials_kernel(
-      "order", statistics,
-      {.constants = {fmt::format("static constexpr int rows_at_once = {}", rows_at_once)},
-       .threads = lanes,
-       .shared_bytes = rows_at_once * 4,  // OrderShared
-       .blocks = [](const Config&, const Problem& problem) {
-         return ceil_div(std::max<std::int64_t>(1, problem.rows), std::int64_t{lanes});
-       }});
+       .threads = threads,
+       .blocks = blocks_of_rows<threads>});
 }
 
 Program linear_weight_gradient(const LinearStatistics& statistics, DType gradient) {
-  return exponentials_kernel(
-      "weight_gradient", statistics,
-      {.words = fmt::format(" to {}", name(gradient)),
-       .constants = {type_constant("Gradient", gradient),
-                     fmt::format("static constexpr int unroll = {}", columns_of_thread)},
-       .threads = threads_of_targets,
-       .blocks = [](const Config&, const Problem& problem) {
-         return std::max<std::int64_t>(
-             1, problem.rows * ceil_div(problem.columns, threads_of_targets * columns_of_thread));
-       }});
+  constexpr std::uint32_t threads = 128, unroll = 8;
+  return exponentials_kernel("weight_gradient", statistics,
+                             {.words = fmt::format(" to {}", name(gradient)),
+                              .constants = {type_constant("Gradient", gradient),
+                                            fmt::format("static constexpr int unroll = {}", unroll)},
+                              .threads = threads,
+                              .blocks = [](const Config&, const Problem& problem) {
+                                return std::max<std::int64_t>(
+                                    1,
+                                    problem.rows * ceil_div(problem.columns, std::int64_t{threads} * unroll));
+                              }});
 }
 
 Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile) {

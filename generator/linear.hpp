@@ -4,6 +4,7 @@
 /// the rows and columns of a Problem.
 
 #include <compare>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -67,9 +68,14 @@ struct LinearStatistics {
 // What gradients are made of the exponentials that it leaves (templates/linear/exponentials/). Their parameter is
 // LinearExponentialsArguments, and their launches take the rows and the hidden size as rows and columns of a Problem.
 
-/// With respect to what exponentials begin to be taken.
-[[nodiscard]] Program linear_reference(const LinearStatistics& statistics);
-/// What they are multiplied by.
+enum class LinearStep : std::uint8_t {
+  reference,  ///< with respect to what exponentials begin to be taken
+  scale,  ///< hidden states times their factors, and exponentials with respect to the maximum of their row
+  hidden_gradient,  ///< the gradient of hidden states, from exponentials x weight
+  order             ///< the rows in the order of their classes
+};
+[[nodiscard]] Program linear_step(LinearStep step, const LinearStatistics& statistics);
+/// What exponentials are multiplied by.
 struct LinearFactors {
   LinearStatistics statistics;
   DType upstream = DType::f32;
@@ -78,12 +84,6 @@ struct LinearFactors {
   friend auto operator<=>(const LinearFactors&, const LinearFactors&) = default;
 };
 [[nodiscard]] Program linear_factors(const LinearFactors& factors);
-/// Hidden states times their factors, and exponentials with respect to the maximum of their row.
-[[nodiscard]] Program linear_scale(const LinearStatistics& statistics);
-/// The gradient of hidden states, from exponentials x weight.
-[[nodiscard]] Program linear_hidden_gradient(const LinearStatistics& statistics);
-/// The rows in the order of their classes.
-[[nodiscard]] Program linear_order(const LinearStatistics& statistics);
 /// What the targets add to the gradient of the weight.
 [[nodiscard]] Program linear_weight_gradient(const LinearStatistics& statistics, DType gradient);
 
