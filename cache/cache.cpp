@@ -256,6 +256,7 @@ std::vector<KeySummary> Cache::keys() const {
   std::vector<KeySummary> all;
   impl_->read([&](Store& source) {
     const auto others = static_cast<std::ptrdiff_t>(all.size());
+    source.expect_all_listed();
     for (KeySummary& summary : source.keys()) {
       const auto end = all.begin() + others;
       const auto known =

@@ -55,10 +55,12 @@ std::string times() { return fmt::format("{} to {} us", least_us, most_us); }
 
 void expect_figures(const MeasurementView& m) {
   const bool measured = m.outcome == name(Outcome::measured);
-  expect(is_possible_time(m.median_us) || (!measured && (m.median_us == 0 || std::isnan(m.median_us))),
+  // SQLite has no negative zero.
+  const auto is_zero = [](double value) { return value == 0 && !std::signbit(value); };
+  expect(is_possible_time(m.median_us) || (!measured && (is_zero(m.median_us) || std::isnan(m.median_us))),
          "median_us", m.median_us, [&] { return measured ? times() : "0, or " + times(); });
-  expect(std::isnan(m.spread) || (0 <= m.spread && m.spread <= most_spread), "spread", m.spread,
-         [] { return fmt::format("0 to {}, or null", most_spread); });
+  expect(std::isnan(m.spread) || is_zero(m.spread) || (0 < m.spread && m.spread <= most_spread), "spread",
+         m.spread, [] { return fmt::format("0 to {}, or null", most_spread); });
   const std::size_t count = count_of_samples(m.samples);
   if ((measured && count == 0) || count > most_samples)
     throw InvalidArgument("samples_us", fmt::format("{} samples long", count),

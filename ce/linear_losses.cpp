@@ -270,6 +270,8 @@ class LinearCall {
     LinearExponentialsArguments arguments{
         .call = row_arguments(),
         .upstream_step = shape_.upstreams > 1 ? 1 : 0,
+        .counted = valid_ ? valid_->counted() : nullptr,
+        .limit = shape_.valid_tokens,
         .hidden = hidden.data,
         .weight = tensors_.weight.data,
         .columns = shape_.hidden,

@@ -30,6 +30,8 @@ class ValidTokens {
 
   /// The caller's, but with those of [tokens] as long as there are tokens that count.
   [[nodiscard]] const LinearCrossEntropy::Tensors& tensors() const noexcept { return of_valid_; }
+  /// [1]: how many tokens count, known when gather() has run.
+  [[nodiscard]] const long long* counted() const noexcept { return counted_; }
   /// As many rows as a chunk has.
   [[nodiscard]] ConstTensor hidden(std::int64_t rows) const noexcept;
   [[nodiscard]] Tensor hidden_grad(std::int64_t rows) const noexcept;

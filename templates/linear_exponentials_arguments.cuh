@@ -10,6 +10,9 @@ struct LinearExponentialsArguments {
   Arguments call;
   long long upstream_step;  ///< from one row's to the next: 0 where all have the same
 
+  const long long* counted;  ///< [1]: tokens that count, or null
+  long long limit;           ///< how many of these are in products
+
   const void* hidden;       ///< [rows, columns]
   const void* weight;       ///< [classes, columns]
   long long columns;        ///< the hidden size

@@ -49,6 +49,7 @@ const std::vector<Impossible>& impossible_ones() {
       {"median_us", [](Measurement& m) { m.median_us = 5e-324; }},
       {"median_us", [](Measurement& m) { m.median_us = 1e300; }},
       {"spread", [](Measurement& m) { m.spread = -0.1; }},
+      {"spread", [](Measurement& m) { m.spread = -0.0; }},
       {"spread", [](Measurement& m) { m.spread = 1e300; }},
       {"samples_us", [](Measurement& m) { m.samples_us.clear(); }},
       {"samples_us", [](Measurement& m) { m.samples_us[1] = 0; }},

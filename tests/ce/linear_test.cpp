@@ -454,6 +454,10 @@ std::vector<LinearCase> exponentials_cases() {
       named("far_f32", {.operation = {.cross_entropy = {.logit_scale = 100}, .logits_dtype = DType::f32},
                         .classes = 700,
                         .rows = true}),
+      // So large that what the products round is more than what exponentials can hold.
+      named(
+          "far_apart_f32",
+          {.operation = {.cross_entropy = {.logit_scale = 1e9F}, .logits_dtype = DType::f32}, .tokens = 60}),
       named("hidden_alone", {.operation = {.cross_entropy = {.ignore_index = 3}}, .weight_grad = false}),
       named("weight_alone",
             {.operation = {.cross_entropy = {.reduction = Reduction::sum}, .accumulation = bf16},
@@ -646,8 +650,12 @@ TEST_F(Linear, NoTokenThatCountsMakesAMeanOfNothing) {
 
 TEST_F(Linear, MoreTokensThanTheCallSaysMakeNaNAndNothingElseIsWritten) {
   for (const Reduction reduction : {Reduction::none, Reduction::sum, Reduction::mean})
-    for (const std::int64_t missing : {1, 1000}) {
-      LinearCase which{.operation = {.cross_entropy = {.reduction = reduction, .z_loss = 0.1f}},
+    for (const auto& [missing, exponentials] :
+         {std::pair{std::int64_t{1}, false}, {1000, false}, {1, true}, {1000, true}}) {
+      LinearCase which{.operation = {.cross_entropy = {.reduction = reduction, .z_loss = 0.1f},
+                                     .exponentials = exponentials},
+                       .hidden = 16,
+                       .dtype = exponentials ? bf16 : DType::f32,
                        .strided = true,
                        .own_workspace = true};
       LinearCall call(*context, which, 1);

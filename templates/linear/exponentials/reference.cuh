@@ -1,5 +1,6 @@
 // What the exponentials of a row begin to be taken with respect to: its target's logit, which is no larger than the row's
-// largest; the first class's where the row has no target. A warp makes that one product of each row.
+// largest; the first class's where the row has no target. A warp makes that one product of each row. Its terms are added in
+// another order than those of the tiles: what that may round, at most, is taken off.
 //
 // Moves 2 reads of [rows, columns].
 #pragma once
@@ -9,13 +10,16 @@ namespace ce {
 
 struct Dot {
   const problem::Input *hidden, *weight;
-  float sums[4] = {};
+  float sums[4] = {}, magnitudes[4] = {};
 
   template <int n>
   CE_DEVICE void at(int64 column) {
     const auto x = Columns<n>::read(hidden, column), w = Columns<n>::read(weight, column);
 #pragma unroll
-    for (int i = 0; i < n; ++i) sums[i] = multiply_add(x.x[i], w.x[i], sums[i]);
+    for (int i = 0; i < n; ++i) {
+      sums[i] = multiply_add(x.x[i], w.x[i], sums[i]);
+      magnitudes[i] = multiply_add(absolute(x.x[i]), absolute(w.x[i]), magnitudes[i]);
+    }
   }
 };
 
@@ -29,8 +33,11 @@ CE_KERNEL(ce_linear_reference, ce::problem::threads) {
   const int64 index = class_of(arguments, row);
   Dot dot{hidden_of(arguments, row), weight_of_class(arguments, index < arguments.call.classes ? index : 0)};
   each_column<lanes>(arguments.columns, lane_index(), true, dot);
-  const float logit = warp_sum((dot.sums[0] + dot.sums[1]) + (dot.sums[2] + dot.sums[3]));
+  const auto total = [](const float(&of)[4]) { return warp_sum((of[0] + of[1]) + (of[2] + of[3])); };
+  const float logit = total(dot.sums), rounded = 0x1p-13f * total(dot.magnitudes);
   if (lane_index() != 0) return;
-  arguments.reference[row] = Logits(arguments.call).of_target(logit).u;
+  // Where there is no such number, the first tile has one.
+  arguments.reference[row] =
+      is_finite(rounded) ? Logits(arguments.call).of_target(logit - rounded).u : -infinity();
   arguments.raised[row] = 0;
 }

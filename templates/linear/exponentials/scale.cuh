@@ -39,7 +39,9 @@ CE_KERNEL(ce_linear_scale, ce::problem::threads) {
   using namespace ce;
   constexpr int threads = problem::threads;
   const int64 row = block_index();
-  const float max = arguments.reference[row], factor = arguments.row_factor[row];
+  // Of too many tokens nothing is right: the gradient of the weight is to say so, whichever rows there are.
+  const bool exceeded = arguments.counted != nullptr && *arguments.counted > arguments.limit;
+  const float max = arguments.reference[row], factor = exceeded ? not_a_number() : arguments.row_factor[row];
   const auto max_of = [&](int64 tile) { return arguments.maxima[tile * arguments.call.rows + row]; };
   if (arguments.raised[row] != 0) {
     const Exponent exponent(max, exponent_of_e * Logits(arguments.call).unit());
