@@ -15,7 +15,7 @@
 #include "ce/error.hpp"
 #include "generator/problem.hpp"
 #include "templates/arguments.cuh"
-#include "templates/row/layout.cuh"
+#include "templates/exchange_layout.cuh"
 
 namespace ce {
 namespace {

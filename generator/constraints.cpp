@@ -7,7 +7,9 @@
 
 #include "generator/ceil_div.hpp"
 #include "templates/arguments.cuh"
+#include "templates/ring_layout.cuh"
 #include "templates/row/layout.cuh"
+#include "templates/shared_layouts.cuh"
 
 namespace ce::generator {
 namespace {

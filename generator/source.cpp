@@ -51,6 +51,18 @@ OperationTemplate template_of(Operation operation) {
   return {};
 }
 
+/// What only some problems of cross entropy need has files of its own, in the order in which sources include them, before
+/// that of the operation.
+struct CrossEntropyPart {
+  std::string_view file;
+  bool (*serves)(const Problem&);
+};
+constexpr CrossEntropyPart cross_entropy_parts[] = {
+    {"operations/logits.cuh", [](const Problem& problem) { return problem.has.softcap; }},
+    {"operations/fused_sums.cuh", [](const Problem& problem) { return fuses_sums(problem); }},
+    {"row/slice_weights.cuh", [](const Problem& problem) { return reads_all_weights(problem); }},
+};
+
 std::string_view kernel_type(DType dtype) {
   switch (dtype) {
     case DType::i32: return "int32";
@@ -190,6 +202,8 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   text.line("using ce::Arguments;");
   text.line("");
   if (const auto [file, type] = template_of(problem.operation); !file.empty()) {
+    for (const CrossEntropyPart& part : cross_entropy_parts)
+      if (part.serves(problem)) text.line("#include \"{}\"", part.file);
     text.line("#include \"{}\"", file);
     text.line("namespace ce {{");
     text.line("using Operation = {};", type);
@@ -250,7 +264,10 @@ void flatten(std::string_view text, const std::map<std::string, std::string>& he
 std::string digest_of_templates(Operation operation, const Variant& chosen) {
   std::set<std::string, std::less<>> files{std::string(chosen.file)};
   if (const std::string_view file = template_of(operation).file; !file.empty()) files.emplace(file);
-  if (is_cross_entropy(operation)) files.emplace(loss_sum_file);
+  if (is_cross_entropy(operation)) {
+    files.emplace(loss_sum_file);
+    for (const CrossEntropyPart& part : cross_entropy_parts) files.emplace(part.file);
+  }
   std::string all;
   for (const std::string& file : files) all += template_text(file);
   for (const auto& [name, text] : included_files(all)) files.insert(name);

@@ -40,7 +40,7 @@ struct Workspace {
 [[maybe_unused]] constexpr long long split_partial_bytes = 40;
 
 /// The beginning of a rank's memory that every rank of its host can write to, where kernels of ranks tell each other of
-/// their rows while they run (operations/exchange.cuh). ExchangeLayout in row/layout.cuh says what lies behind it.
+/// their rows while they run (operations/exchange.cuh). exchange_layout.cuh says what lies behind it.
 struct PeerExchange {
   int rank;
   unsigned calls;               ///< that have ended: this rank has read all that the others told it

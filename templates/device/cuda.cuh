@@ -315,64 +315,8 @@ CE_DEVICE int64 atomic_add(int64* address, int64 value) {
 CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
 CE_DEVICE void device_fence() { __threadfence(); }
 
-// ---- memory that other GPUs write ------------------------------------------------------------------------
-// Relaxed operations of 16 bytes are whole ones since PTX 8.3 (CUDA 12.3). A compiler that is older makes the same
-// instructions of vectors, of which its documents do not promise that.
+// ---- time ----------------------------------------------------------------------------------------------
 
-#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4)
-CE_DEVICE void store_system(Words<4>* address, const Words<4>& v) {
-  asm volatile(
-      "{\n"
-      "  .reg .b64 low, high;\n"
-      "  .reg .b128 all;\n"
-      "  mov.b64 low, {%1, %2};\n"
-      "  mov.b64 high, {%3, %4};\n"
-      "  mov.b128 all, {low, high};\n"
-      "  st.relaxed.sys.global.b128 [%0], all;\n"
-      "}\n" ::"l"(address),
-      "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
-      : "memory");
-}
-CE_DEVICE Words<4> load_system(const Words<4>* address) {
-  Words<4> v;
-  asm volatile(
-      "{\n"
-      "  .reg .b64 low, high;\n"
-      "  .reg .b128 all;\n"
-      "  ld.relaxed.sys.global.b128 all, [%4];\n"
-      "  mov.b128 {low, high}, all;\n"
-      "  mov.b64 {%0, %1}, low;\n"
-      "  mov.b64 {%2, %3}, high;\n"
-      "}\n"
-      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-      : "l"(address)
-      : "memory");
-  return v;
-}
-#else
-CE_DEVICE void store_system(Words<4>* address, const Words<4>& v) {
-  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.word[0]),
-               "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
-               : "memory");
-}
-CE_DEVICE Words<4> load_system(const Words<4>* address) {
-  Words<4> v;
-  asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(address)
-               : "memory");
-  return v;
-}
-#endif
-CE_DEVICE void store_system_flag(uint32* address, uint32 value) {
-  asm volatile("fence.acq_rel.sys; st.relaxed.sys.global.b32 [%0], %1;" ::"l"(address), "r"(value)
-               : "memory");
-}
-CE_DEVICE uint32 load_system_flag(const uint32* address) {
-  uint32 value;
-  asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
 CE_DEVICE uint64 nanoseconds() {
   uint64 time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -386,8 +330,7 @@ CE_DEVICE void pause(int cycles) {
   }
 }
 
-// ---- clusters, bulk copies and steps that overlap (sm_90)
-// --------------------------------------------------------------------
+// ---- clusters, bulk copies and steps that overlap (sm_90) ----------------------------------------------
 
 struct Mbarrier {
   uint64 mbarrier;

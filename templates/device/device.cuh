@@ -54,13 +54,6 @@
 //   put_bits(word, value) get_bits(word, value)  the bits of an element or int as a word, and back
 //   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
 //                                  so that their order cannot change a result
-//   store_system(address, words)   writes 16 bytes of global memory, perhaps of another GPU, at once: whoever reads them by
-//                                  load_system sees all of them or none; nothing else that this thread wrote is seen
-//                                  with them
-//   load_system(address)           reads what store_system wrote; again at each call
-//   store_system_flag(address, value)  a 32-bit word: whoever sees it by load_system_flag has no write to await that a
-//                                  thread of this kernel made before a barrier or atomic_add that came before
-//   load_system_flag(address)      reads such a word, again at each call
 //   nanoseconds()                  of a clock that goes on
 //   await_others()                 between two looks at memory that others write; other threads go on meanwhile
 //   pause(cycles)                  lets about as many cycles of the multiprocessor pass
@@ -114,3 +107,31 @@ constexpr bool is_same<A, A> = true;
 #else
 #include "device/cuda.cuh"
 #endif
+
+namespace ce {
+
+// Over groups of `width` neighbouring lanes; every lane gets the result, which has a fixed order.
+
+template <int width = lanes>
+CE_DEVICE float warp_max(float x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x = maximum(x, shuffle_xor(x, mask));
+  return x;
+}
+template <int width = lanes>
+CE_DEVICE int warp_min(int x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) {
+    const int other = shuffle_xor(x, mask);
+    x = other < x ? other : x;
+  }
+  return x;
+}
+template <int width = lanes, class T>
+CE_DEVICE T warp_sum(T x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+}  // namespace ce

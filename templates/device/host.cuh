@@ -276,27 +276,8 @@ CE_DEVICE int64 atomic_min(int64* address, int64 value, CE_CALLER) {
 }
 CE_DEVICE void device_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// ---- memory that other ranks write: ranks are threads, each with blocks of its own ----------------------
+// ---- time ----------------------------------------------------------------------------------------------
 
-CE_DEVICE void store_system(Words<4>* address, const Words<4>& words, CE_CALLER) {
-  host::require_aligned(address, sizeof words, {file, line});
-  for (int i = 0; i < 3; ++i) __atomic_store_n(&address->word[i], words.word[i], __ATOMIC_RELAXED);
-  __atomic_store_n(&address->word[3], words.word[3], __ATOMIC_RELEASE);
-}
-/// Whole where its last word is one that was not there before.
-CE_DEVICE Words<4> load_system(const Words<4>* address, CE_CALLER) {
-  host::require_aligned(address, sizeof *address, {file, line});
-  Words<4> words;
-  words.word[3] = __atomic_load_n(&address->word[3], __ATOMIC_ACQUIRE);
-  for (int i = 0; i < 3; ++i) words.word[i] = __atomic_load_n(&address->word[i], __ATOMIC_RELAXED);
-  return words;
-}
-CE_DEVICE void store_system_flag(uint32* address, uint32 value) {
-  __atomic_store_n(address, value, __ATOMIC_SEQ_CST);
-}
-CE_DEVICE uint32 load_system_flag(const uint32* address) {
-  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
-}
 CE_DEVICE uint64 nanoseconds() { return ce_host_current->services->nanoseconds(); }
 CE_DEVICE void await_others(CE_CALLER) {
   ce_host_current->services->await_others(*ce_host_current, {file, line});

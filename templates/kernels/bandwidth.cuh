@@ -45,7 +45,14 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     Vec other[unroll];
     read(arguments.second, other);
 #pragma unroll
-    for (int i = 0; i < unroll; ++i) data[i] = data[i].plus(other[i]);
+    for (int i = 0; i < unroll; ++i) {
+      float x[vec], y[vec];
+      data[i].values(x);
+      other[i].values(y);
+#pragma unroll
+      for (int k = 0; k < vec; ++k) x[k] += y[k];
+      data[i] = Vec::of(x);
+    }
   }
   if constexpr (problem::writes) {
     Element* out = static_cast<Element*>(arguments.output);

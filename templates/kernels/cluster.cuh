@@ -17,8 +17,10 @@
 // axis load = ca evict_last
 // axis store = wb cg
 #pragma once
+#include "row/block_row.cuh"
 #include "row/cluster_merge.cuh"
 #include "row/tile.cuh"
+#include "shared_layouts.cuh"
 
 namespace ce {
 

@@ -22,6 +22,7 @@
 // axis store = wb cg cs
 #pragma once
 #include "row/tile.cuh"
+#include "shared_layouts.cuh"
 
 namespace ce {
 

@@ -24,6 +24,7 @@
 // axis load = evict_last
 // axis store = wb
 #pragma once
+#include "operations/finalized_row.cuh"
 #include "row/marked_chunks.cuh"
 
 namespace ce {
@@ -37,14 +38,14 @@ using Marks = MarksOf<Operation::some_simple>::Type;
 /// Rows that the finalizer has for the writers of its block.
 template <int slots>
 struct FinalizedRows {
-  struct FinalizedRow {
-    Operation::Finalized row;
+  struct RowForWriters {
+    FinalizedRow<Operation> row;
     float value;  ///< of all outputs, if the row is constant
     bool constant;
     Marks not_simple;  ///< chunks of this block's slice
   };
-  static_assert(sizeof(FinalizedRow) + sizeof(Mbarrier) <= finalized_bytes(Operation::entropy_gradient));
-  FinalizedRow rows_for_writers[slots];
+  static_assert(sizeof(RowForWriters) + sizeof(Mbarrier) <= finalized_bytes(Operation::entropy_gradient));
+  RowForWriters rows_for_writers[slots];
   Mbarrier finalized[slots];
 
   CE_DEVICE void init() {
@@ -54,7 +55,31 @@ struct FinalizedRows {
 
 using DecoupledRing = Ring<roles, FinalizedRows, Marks>;
 using Slice = DecoupledRing::Slice;
+using Reduction = DecoupledRing::ClusterReduction;
 constexpr int chunks = DecoupledRing::chunks;
+
+/// Whether all blocks have published the reduction's next row, as far as one lane knows.
+CE_DEVICE bool is_published(const DecoupledRing::Block& block, const Reduction& reduction) {
+  return any_lane(mbarrier_test(block.shared.published[reduction.slot], reduction.parity));
+}
+CE_DEVICE void await_published(const DecoupledRing::Block& block, const Reduction& reduction) {
+  DecoupledRing::wait(block.shared.published[reduction.slot], reduction.parity);
+}
+/// The marks of this block's chunks alone, of a row that was waited for.
+CE_DEVICE Marks marks_of(const DecoupledRing::Block& block, const Reduction& reduction) {
+  Marks marks;
+#pragma unroll
+  for (int i = 0; i < DecoupledRing::messages_a_lane; ++i) {
+    Operation::Stats stats;
+    problem::Element target_logit;
+    Marks marked;
+    const int of = i * lanes + lane_index();
+    if (of >= DecoupledRing::messages || of / roles.team_warps != block.rank) continue;
+    block.shared.about_row[reduction.slot][of].read(stats, target_logit, marked);
+    marks.merge(marked);
+  }
+  return marks.of_warp();
+}
 
 /// Where ranks tell each other of rows: as soon as the cluster has reduced one, while those before it are still awaited.
 template <bool used>
@@ -69,8 +94,8 @@ class RowTeller {
 
   /// Of all rows that are reduced, of the next one in any case.
   CE_DEVICE void tell() {
-    for (; block_.exists(index_) && (ahead_ == 0 || reduction_.is_published(block_)); ++ahead_) {
-      reduction_.await(block_);
+    for (; block_.exists(index_) && (ahead_ == 0 || is_published(block_, reduction_)); ++ahead_) {
+      await_published(block_, reduction_);
       if (lag_ != 0 && lane_index() == told_ % lanes) told_at_ = uint32(nanoseconds());
       ++told_;
       Operation operation(block_.arguments, index_, false, prefetch_, kernel_scalars_);
@@ -102,7 +127,7 @@ class RowTeller {
   const DecoupledRing::Block& block_;
   const Operation::KernelScalars& kernel_scalars_;
   DecoupledRing::RowQueue queue_;
-  DecoupledRing::ClusterReduction reduction_;
+  Reduction reduction_;
   int64 index_;
   Operation::RowPrefetch prefetch_;
   int teller_ = 0;  ///< the block that tells of the row
@@ -123,7 +148,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
   constexpr bool tells = Operation::exchanges;
   int result_writer = 0;  // the block that stores the row's results
   DecoupledRing::RowQueue queue;
-  DecoupledRing::ClusterReduction reduction;
+  Reduction reduction;
   const int64 first = queue.first(block);
   Operation::RowPrefetch prefetch(block.arguments, block.existing(first));
   prefetch.look_up(block.arguments);
@@ -145,14 +170,15 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
       teller.tell();
       teller.lag();
       if (!constant) {
-        not_simple = reduction.marks_of(block);
+        not_simple = marks_of(block, reduction);
         operation.finalize({});
       }
     } else {
       not_simple = reduction.receive(block, operation, constant);
     }
     if (lane_index() == 0)
-      block.shared.rows_for_writers[reduction.slot] = {operation.finalized(), value, constant, not_simple};
+      block.shared.rows_for_writers[reduction.slot] = {FinalizedRow<Operation>::of(operation), value,
+                                                       constant, not_simple};
     mbarrier_arrive(block.shared.finalized[reduction.slot]);  // every lane has read messages
     reduction.advance();
     prefetch.look_up(block.arguments);
@@ -220,7 +246,7 @@ struct RingReader {
 CE_DEVICE void write_rows(const DecoupledRing::Block& block, int thread) {
   RingReader reader{block, thread, {}};
   DecoupledRing::RowQueue queue;
-  DecoupledRing::ClusterReduction reduction;
+  Reduction reduction;
   Operation operation(block.arguments);
   HeldChunk held[held_at_once];
   const int64 first = queue.first(block);
@@ -239,7 +265,7 @@ CE_DEVICE void write_rows(const DecoupledRing::Block& block, int thread) {
     DecoupledRing::wait(block.shared.finalized[reduction.slot], reduction.parity);
     const auto finalized = block.shared.rows_for_writers[reduction.slot];
     reduction.advance();
-    operation.use_finalized(finalized.row);
+    finalized.row.give(operation);
     cap(operation, edge);
     block.shared.weights.attach(operation, block.rank);
     auto mark = Marks::of(0);

@@ -16,6 +16,7 @@
 // axis load = ca cg
 // axis store = wb cg
 #pragma once
+#include "row/block_row.cuh"
 #include "row/tile.cuh"
 
 namespace ce {

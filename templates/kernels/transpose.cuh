@@ -18,6 +18,7 @@
 // axis load = ca cs evict_last
 #pragma once
 #include "row/tile.cuh"
+#include "shared_layouts.cuh"
 
 namespace ce {
 

@@ -17,6 +17,7 @@
 // axis load = ca cg cs evict_last
 // axis store = wb cg cs wt
 #pragma once
+#include "row/block_row.cuh"
 #include "row/tile.cuh"
 
 namespace ce {

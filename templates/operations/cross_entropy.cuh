@@ -1,6 +1,6 @@
 // Cross entropy, forward and backward. The contract is in row/operation.cuh.
 //
-// With z the logits (logits.cuh), lse = log sum exp z, q = exp(z - lse), C columns, smoothing e, class
+// With z the logits (scaled_logits.cuh), lse = log sum exp z, q = exp(z - lse), C columns, smoothing e, class
 // weights w (1 without), and a target class t:
 //
 //     loss  = (1 - e) w[t] (lse - z[t]) + e / C sum_i w[i] (lse - z[i]) + z_scale lse^2
@@ -18,10 +18,13 @@
 //
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
 // and is noted in the status. The backward operation, and losses whose lse the caller gives, read lse instead of finding it.
+//
+// What only some problems need is in files that their sources alone include: a soft cap (logits.cuh), sums over few rows
+// (fused_sums.cuh), the weights of all classes in shared memory (slice_weights.cuh), ranks (cross_entropy_ranks.cuh).
 #pragma once
 #include "operations/class_weights.cuh"
-#include "operations/fused_sums.cuh"
-#include "operations/logits.cuh"
+#include "operations/reduction.cuh"
+#include "operations/scaled_logits.cuh"
 #include "row/exponentials.cuh"
 
 namespace ce {
@@ -30,35 +33,11 @@ namespace ce {
 struct EntropyTerms {
   float offset = 0.f, slope = 0.f;
 };
-/// Those of a row, where there are any.
-template <bool used>
-struct KeptTerms {
-  CE_DEVICE void keep(const EntropyTerms&) {}
-  CE_DEVICE static EntropyTerms kept() { return {}; }
-};
-template <>
-struct KeptTerms<true> {
-  EntropyTerms terms;
-  CE_DEVICE void keep(const EntropyTerms& of_row) { terms = of_row; }
-  CE_DEVICE EntropyTerms kept() const { return terms; }
-};
-
-/// The scale of a row, where it has one of its own and writers need it.
-template <bool used>
-struct KeptScale {
-  CE_DEVICE void keep_scale(float) {}
-  CE_DEVICE static float kept_scale() { return 1.f; }
-};
-template <>
-struct KeptScale<true> {
-  float scale;
-  CE_DEVICE void keep_scale(float of_row) { scale = of_row; }
-  CE_DEVICE float kept_scale() const { return scale; }
-};
 
 struct CrossEntropy : OperationDefaults {
   using Weight = problem::Weight;
   using ClassWeights = ce::ClassWeights;
+  using Sums = SumsOf<problem::fuses_sums>;
   static constexpr bool forward = !problem::from_lse;
   using Stats = SoftmaxStats<cross_entropy_stats(forward, problem::probabilities, problem::smoothing,
                                                  problem::weights, problem::argmax_out || problem::hit_out,
@@ -124,9 +103,7 @@ struct CrossEntropy : OperationDefaults {
    private:
     CE_DEVICE static Counted counted_rows(const Arguments& a) {
       if constexpr (!problem::counts_first) return {a.rows};
-      if constexpr (problem::fuses_sums) return count_all_rows(a);
-      step_wait();
-      return {a.workspace->count, a.workspace->weight};
+      return Sums::counted(a);
     }
   };
 
@@ -177,41 +154,10 @@ struct CrossEntropy : OperationDefaults {
   }
   CE_DEVICE CrossEntropy(const Arguments& a, int64 r, bool l)
       : CrossEntropy(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
-  /// What outputs need of a row.
-  struct Finalized : KeptTerms<entropy_gradient>, KeptScale<problem::row_scales && caps> {
-    Probability probability;
-    float at_target, per_class, per_probability;
-    int target;
-    bool dead;
-    float dead_value;
-  };
-  CE_DEVICE Finalized finalized() const {
-    Finalized row;
-    row.keep(of_entropy);
-    row.keep_scale(prefetch.row_scale);
-    row.probability = probability;
-    row.at_target = at_target;
-    row.per_class = per_class;
-    row.per_probability = per_probability;
-    row.target = target;
-    row.dead = dead;
-    row.dead_value = dead_value;
-    return row;
-  }
-  /// For outputs only, of the row given to use_finalized().
+
+  /// For outputs only, of rows that other threads have finalized (finalized_row.cuh).
   CE_DEVICE explicit CrossEntropy(const Arguments& a)
       : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
-  CE_DEVICE void use_finalized(const Finalized& of) {
-    probability = of.probability;
-    at_target = of.at_target;
-    per_class = of.per_class;
-    per_probability = of.per_probability;
-    target = of.target;
-    dead = of.dead;
-    dead_value = of.dead_value;
-    of_entropy = of.kept();
-    if constexpr (problem::row_scales && caps) logits = Logits(arguments).of_row(of.kept_scale());
-  }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
   CE_DEVICE auto transform() const {
@@ -267,7 +213,7 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void cap(Tile& tile) const {
     logits.put_under_cap(tile);
   }
-  CE_DEVICE bool needs_maximum() const { return logits.need_maximum; }
+  CE_DEVICE bool needs_maximum() const { return !caps || logits.need_maximum; }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return logits.of(largest_of(tile));
@@ -324,7 +270,7 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void store_row_results() const {
     if constexpr (problem::losses) {
       if (leader) put_results();
-      if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
+      if constexpr (problem::sums) Sums::add(arguments, leader);
     }
   }
 
@@ -489,8 +435,10 @@ struct CrossEntropy : OperationDefaults {
       total.entropy = if_scaled(log(powers) - moment / powers * (1.f / exponent_of_e));
     }
     if constexpr (has_target)
-      total.logprob = total.own > total.rest ? -log1p(total.rest / total.own)
-                                             : -log_sum_less_target(u_target - finite_or_zero(stats.max));
+      total.logprob = total.own > total.rest
+                          ? -log1p(total.rest / total.own)
+                          : -logits.log_sum_less_target(u_target - finite_or_zero(stats.max),
+                                                        total.rest + total.own, total.log_sum);
     find_factor();
   }
   CE_DEVICE void find_factor() {
@@ -599,22 +547,6 @@ struct CrossEntropy : OperationDefaults {
       if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
       if constexpr (problem::hit_out) arguments.hit[row] = target_class() == argmax;
     }
-  }
-  /// log(sum) - z[t].
-  /// \param u  of the target, less the maximum's
-  CE_DEVICE float log_sum_less_target(float u) const {
-    if (!problem::softcap || needs_maximum()) return multiply_add(-logits.unit(), u, total.log_sum);
-    // Without a maximum both may be as large as the cap, and their difference small: of the sum's logarithm the integer
-    // part, to the base 2, meets the target first. In f32 ln 2 is in two parts (Cody and Waite, 1980), and what that
-    // difference rounds off (TwoSum, as in stats.cuh) is added again.
-    constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
-    const float c = factor(), sum = total.rest + total.own;
-    const float t = (log2(sum) + to_integer) - to_integer, fraction = log(sum * exp2(-t));
-    if constexpr (narrow) return multiply_add(multiply_add(-c, u, t), ln_2, fraction);
-    const float z = product(c, u), low_of_z = multiply_add(c, u, -z), high = t * ln_2_high;
-    const float difference = high - z, apart = difference - high;
-    const float low = (high - (difference - apart)) - (z + apart) - low_of_z;
-    return difference + (multiply_add(t, ln_2_low, fraction) + low);
   }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
     if constexpr (problem::sums) {

@@ -16,6 +16,8 @@
 // that are not told yet, the smaller one waits only for rows before it, which all ranks have told. Where a rank
 // does not come within PeerExchange::patience, whoever waits for it tells all, and rows are NaN from there on.
 #pragma once
+#include "device/system_memory.cuh"
+#include "exchange_layout.cuh"
 #include "operations/shard.cuh"
 
 namespace ce {

@@ -53,4 +53,10 @@ CE_DEVICE void sum_losses(const Arguments& arguments, bool left) {
   if (is_last) put_sums(arguments, loss, z_loss, counted);
 }
 
+template <>
+struct SumsOf<true> {
+  CE_DEVICE static Counted counted(const Arguments& arguments) { return count_all_rows(arguments); }
+  CE_DEVICE static void add(const Arguments& arguments, bool left) { sum_losses(arguments, left); }
+};
+
 }  // namespace ce

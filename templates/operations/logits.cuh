@@ -1,21 +1,14 @@
-// What cross entropy makes of the logits x before anything else:
+// Logits under a soft cap (Gemma 2, 2024), which cross entropy makes of the logits x before anything else:
 //
-//     z = scale x        or, with a soft cap (Gemma 2, 2024),        z = cap tanh(scale x / cap)
+//     z = cap tanh(scale x / cap)
 //
-// where the scale may be one of the row.
-//
-// Kernels work on u with z = unit u, so that a factor costs nothing: u = x and unit = scale without a cap,
-// u = tanh(scale x / cap) and unit = cap with one.
+// Kernels work on u = tanh(scale x / cap), with z = cap u. Sources of problems with a cap include this file before their
+// operation, those of others have the logits of scaled_logits.cuh.
 #pragma once
-#include "arguments.cuh"
+#include "operations/scaled_logits.cuh"
 #include "row/exponentials.cuh"
 
 namespace ce {
-
-/// A transformed logit u, and du/dy there.
-struct Transformed {
-  float u, slope;
-};
 
 /// u = tanh(y), which has two forms.
 ///
@@ -108,6 +101,70 @@ struct NearZero {
   }
 };
 
+/// The larger magnitude of each two elements, with signs that mean nothing.
+template <class T, int n>
+CE_DEVICE Vector<T, n> larger_magnitudes(const Vector<T, n>& a, const Vector<T, n>& b) {
+  Vector<T, n> v;
+#pragma unroll
+  for (int i = 0; i < v.words; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      const T element = maximum(absolute(reinterpret_cast<const T&>(a.data.word[i])),
+                                absolute(reinterpret_cast<const T&>(b.data.word[i])));
+      v.data.word[i] = reinterpret_cast<const uint32&>(element);
+    } else {
+      v.data.word[i] = larger_magnitude_pair<T>(a.data.word[i], b.data.word[i]);
+    }
+  }
+  return v;
+}
+template <class T, int n>
+CE_DEVICE float largest_magnitude(const Vector<T, n>& vector) {
+  if constexpr (sizeof(T) == 4) {
+    float x[n];
+    vector.values(x);
+    float max = absolute(x[0]);
+#pragma unroll
+    for (int i = 1; i < n; ++i) max = maximum(max, absolute(x[i]));
+    return max;
+  } else {
+    uint32 max = vector.data.word[0];
+#pragma unroll
+    for (int i = 1; i < vector.words; ++i) max = larger_magnitude_pair<T>(max, vector.data.word[i]);
+    const Float2 pair = unpack<T>(max);
+    return maximum(absolute(pair.low), absolute(pair.high));
+  }
+}
+/// Of single elements.
+template <class T>
+requires(sizeof(T) == 2) CE_DEVICE float largest_magnitude(const Vector<T, 1>& vector) {
+  return absolute(to_float(vector.data));
+}
+template <class T>
+requires(sizeof(T) == 2) CE_DEVICE Vector<T, 1> larger_magnitudes(const Vector<T, 1>& a,
+                                                                  const Vector<T, 1>& b) {
+  return largest_magnitude(a) > largest_magnitude(b) ? a : b;
+}
+
+/// The largest |x| of what is inside of the first input; of some that are NaN it may be that of the others.
+/// \tparam T  of the elements, whatever the tile says
+template <class T = problem::Element, class Tile>
+CE_DEVICE float largest_magnitude_of(const Tile& tile) {
+  constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  if (tile.full()) {
+    auto largest = tile.elements[0].of_input[0].template as<T>();
+#pragma unroll
+    for (int i = 1; i < count; ++i)
+      largest = larger_magnitudes(largest, tile.elements[i].of_input[0].template as<T>());
+    return largest_magnitude(largest);
+  }
+  float largest = 0.f;
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (tile.inside(i))
+      largest = maximum(largest, largest_magnitude(tile.elements[i].of_input[0].template as<T>()));
+  return largest;
+}
+
 /// Logits are put under their cap once, where a tile is first read; what holds x then holds, for the outputs,
 ///
 ///     f32       u = tanh(y)
@@ -116,39 +173,30 @@ struct NearZero {
 /// with y = scale x / cap and c = cap log2(e): the exponents, right to 2^-12 of themselves, as those of f16 logits are to
 /// begin with and those of bf16 are not. The two forms do not meet, since tanh(y) < 0.9 y where it is not near 0; there the
 /// slope would be lost in the rounding of the first one.
-struct Logits {
-  static constexpr bool bounded = problem::softcap && narrow;  ///< -infinity becomes finite
-  float scale, cap, ratio;                                     ///< scale / cap
-  float near;                                                  ///< |x| below which tanh has the form near 0
-  float c, per_c;                                              ///< 1 / c
-  bool need_maximum;  ///< sums of exponentials could overflow, or lose what is small, if nobody looked for it
+template <>
+struct LogitsOf<true> : ScaledLogits {
+  static constexpr bool bounded = narrow;  ///< -infinity becomes finite
 
-  CE_DEVICE explicit Logits(const Arguments& arguments)
-      : scale(problem::scale ? arguments.amounts[problem::scale_amount] : 1.f),
-        cap(problem::softcap ? arguments.amounts[problem::softcap_amount] : 1.f),
-        ratio(scale / cap),
-        near(near_of(ratio, cap)),
-        c(product(cap, log2_e)),
-        per_c(1.f / c),
-        need_maximum(!problem::softcap || problem::single_class || !(cap <= largest_cap_alone)) {}
-  /// Of a row that has a scale of its own; a scale that is none is taken as 1 (see is_scale()).
-  CE_DEVICE Logits of_row(float row_scale) const {
-    Logits own = *this;
+  CE_DEVICE explicit LogitsOf(const Arguments& arguments) : ScaledLogits(scale_in(arguments)) {
+    cap = arguments.amounts[problem::softcap_amount];
+    ratio = scale / cap;
+    near = near_of(ratio, cap);
+    c = product(cap, log2_e);
+    per_c = 1.f / c;
+    need_maximum = problem::single_class || !(cap <= largest_cap_alone);
+  }
+  CE_DEVICE LogitsOf of_row(float row_scale) const {
+    LogitsOf own = *this;
     if constexpr (problem::row_scales) {
-      own.scale = is_scale(row_scale) ? scale * row_scale : 1.f;
+      own.scale = scale_of(row_scale);
       own.ratio = own.scale / cap;
       own.near = near_of(own.ratio, cap);
     }
     return own;
   }
-  /// Whether the kernels can multiply logits with it: what follows from it is neither infinite nor subnormal.
-  CE_DEVICE bool is_scale(float row_scale) const {
-    return scale * row_scale >= 0x1p-60f && scale * row_scale <= 0x1p60f;
-  }
-  CE_DEVICE float unit() const { return problem::softcap ? cap : scale; }
+  CE_DEVICE float unit() const { return cap; }
 
   CE_DEVICE Transformed transformed(float x) const {
-    if constexpr (!problem::softcap) return {x, 1.f};
     if (!are_near_zero(absolute(x))) return HyperbolicTangent::of(ratio * x);
     const float u = x * Quotient(ratio, 1.f).at(x);
     return {u, HyperbolicTangent::slope_of(u)};
@@ -157,8 +205,7 @@ struct Logits {
   /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits. (Not of a single class, which is
   /// the maximum, too.)
   CE_DEVICE Transformed of_target(float x) const {
-    if constexpr (problem::softcap && narrow && !problem::single_class)
-      return HyperbolicTangentOf<false>::of(ratio * x);
+    if constexpr (narrow && !problem::single_class) return HyperbolicTangentOf<false>::of(ratio * x);
     return transformed(x);
   }
 
@@ -259,6 +306,20 @@ struct Logits {
         slope[k] = y.slope;
       }
     }
+  }
+  CE_DEVICE float log_sum_less_target(float u, float sum, float log_sum) const {
+    if (need_maximum) return multiply_add(-cap, u, log_sum);
+    // Without a maximum both may be as large as the cap, and their difference small: of the sum's logarithm the integer
+    // part, to the base 2, meets the target first. In f32 ln 2 is in two parts (Cody and Waite, 1980), and what that
+    // difference rounds off (TwoSum, as in stats.cuh) is added again.
+    constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
+    const float per_u = exponent_of_e * cap;
+    const float t = (log2(sum) + to_integer) - to_integer, fraction = log(sum * exp2(-t));
+    if constexpr (narrow) return multiply_add(multiply_add(-per_u, u, t), ln_2, fraction);
+    const float z = product(per_u, u), low_of_z = multiply_add(per_u, u, -z), high = t * ln_2_high;
+    const float difference = high - z, apart = difference - high;
+    const float low = (high - (difference - apart)) - (z + apart) - low_of_z;
+    return difference + (multiply_add(t, ln_2_low, fraction) + low);
   }
   /// That of the exponents, u being 1, whose square is that of the slopes.
   CE_DEVICE float unit_under_cap() const { return bounded && holds_exponents() ? c : 1.f; }

@@ -1,7 +1,6 @@
 // What the reductions `mean` and `sum` of cross entropy count, and how they end, in the kernel of the rows
 // (fused_sums.cuh) and in kernels of their own (loss_sum.cuh).
 #pragma once
-#include "device/warp_reduce.cuh"
 #include "operations/target.cuh"
 
 namespace ce {
@@ -27,6 +26,17 @@ CE_DEVICE bool is_of_counted_row(float loss) {
 struct Counted {
   int64 rows = 0;
   float weight = 0.f;
+};
+
+/// What the kernel of the rows knows of all of them: it waits for ce_count, and leaves losses for ce_sum (loss_sum.cuh).
+/// \tparam are_fused  it counts and adds up by itself, in fused_sums.cuh
+template <bool are_fused>
+struct SumsOf {
+  CE_DEVICE static Counted counted(const Arguments& a) {
+    step_wait();
+    return {a.workspace->count, a.workspace->weight};
+  }
+  CE_DEVICE static void add(const Arguments&, bool) {}
 };
 
 CE_DEVICE bool is_counted(const Arguments& arguments, int64 row) {

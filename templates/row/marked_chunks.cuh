@@ -129,6 +129,16 @@ struct PlainChunks<Ring, Operation, true> {
   }
 };
 
+/// extend() where no maximum is needed.
+template <class Operation, class Stats, class Tile>
+CE_DEVICE void extend_alone(const Operation& operation, Stats& stats, Tile& tile) {
+  if constexpr (Stats::exponentials) {
+    stats.max = 0.f;
+    observe_largest(stats, tile);
+  }
+  operation.add(stats, tile);
+}
+
 /// Ring::ChunkReducer with all that, which also leaves capped logits in the ring for those who write.
 template <class Ring>
 struct MarkingReducer {

@@ -38,8 +38,8 @@
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
 //                                  every row, constant ones, too
 //
-// Only for `pipeline_decoupled`: finalized(), what outputs need of a row, for use_finalized() of an Operation(arguments)
-// whose thread writes one row after the other; takes_plainly(tile), weights_of(tile), knows_weight, tile_weight; and, of
+// Only for `pipeline_decoupled`: Operation(arguments), whose thread writes one row after the other, each as a FinalizedRow
+// gives it (finalized_row.cuh); takes_plainly(tile), weights_of(tile), knows_weight, tile_weight; and, of
 // ranks that tell each other of their rows:
 //
 //   exchanges                      this is so: clusters take all their rows from the queue, the first one too
@@ -92,6 +92,19 @@ struct OperationDefaults {
   CE_DEVICE static bool simple(const Tile&) {
     return true;
   }
+};
+
+/// Where a block has the weights of its slice's classes (slice_weights.cuh): nowhere, where an operation does not read those
+/// of all classes.
+/// \tparam cluster  blocks that share a row
+template <class Partition, int cluster, class Operation, bool = Operation::all_weights>
+struct SliceWeights;
+template <class Partition, int cluster, class Operation>
+struct SliceWeights<Partition, cluster, Operation, false> {
+  static constexpr long long bytes = 0;
+  CE_DEVICE void load(const Arguments&, int) {}
+  CE_DEVICE void attach(Operation&, int) const {}
+  CE_DEVICE static void detach(Operation&) {}
 };
 
 /// The part of the contract that does not depend on how a Variant holds a row.

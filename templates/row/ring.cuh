@@ -9,10 +9,10 @@
 //     RowQueue: which row is next                                     ClusterReduction: Stats of the row in each warp
 //
 // Every hand-over is an mbarrier: `full` and `empty` of each stage, `published` of each set of messages, `queued` of each
-// row taken. A Variant says who does what (RingRoles, layout.cuh) and writes outputs.
+// row taken. A Variant says who does what (RingRoles, ring_layout.cuh) and writes outputs.
 #pragma once
+#include "ring_layout.cuh"
 #include "row/message.cuh"
-#include "row/slice_weights.cuh"
 #include "row/tile.cuh"
 
 namespace ce {
@@ -282,26 +282,6 @@ struct Ring {
       operation.set_target(target_logit);
       return warp_merge<lanes, true>(total, operation.factor());
     }
-    /// The marks alone, of a row that was waited for.
-    CE_DEVICE ChunkMarks marks_of(const Block& block) const {
-      ChunkMarks marks;
-#pragma unroll
-      for (int i = 0; i < messages_a_lane; ++i) {
-        Stats stats;
-        Element target_logit;
-        ChunkMarks marked;
-        const int of = i * lanes + lane_index();
-        if (of >= messages || of / roles.team_warps != block.rank) continue;
-        block.shared.about_row[slot][of].read(stats, target_logit, marked);
-        marks.merge(marked);
-      }
-      return marks.of_warp();
-    }
-    /// Whether all have published, as far as one lane knows.
-    CE_DEVICE bool is_published(const Block& block) const {
-      return any_lane(mbarrier_test(block.shared.published[slot], parity));
-    }
-    CE_DEVICE void await(const Block& block) const { wait(block.shared.published[slot], parity); }
   };
 
   /// Adds the chunks of one row after the other, for a thread of the team that reduces.

@@ -85,29 +85,6 @@ struct Vector {
     }
     return v;
   }
-  /// The same of magnitudes, with signs that mean nothing.
-  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
-    Vector v;
-#pragma unroll
-    for (int i = 0; i < words; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        const T element = maximum(absolute(reinterpret_cast<const T&>(data.word[i])),
-                                  absolute(reinterpret_cast<const T&>(other.data.word[i])));
-        v.data.word[i] = reinterpret_cast<const uint32&>(element);
-      } else {
-        v.data.word[i] = larger_magnitude_pair<T>(data.word[i], other.data.word[i]);
-      }
-    }
-    return v;
-  }
-  CE_DEVICE Vector plus(const Vector& other) const {
-    float x[n], y[n];
-    values(x);
-    other.values(y);
-#pragma unroll
-    for (int i = 0; i < n; ++i) x[i] += y[i];
-    return of(x);
-  }
   CE_DEVICE float largest() const {
     if constexpr (sizeof(T) == 4) {
       float x[n];
@@ -122,22 +99,6 @@ struct Vector {
       for (int i = 1; i < words; ++i) max = maximum_pair<T>(max, data.word[i]);
       const Float2 pair = unpack<T>(max);
       return maximum(pair.low, pair.high);
-    }
-  }
-  CE_DEVICE float largest_magnitude() const {
-    if constexpr (sizeof(T) == 4) {
-      float x[n];
-      values(x);
-      float max = absolute(x[0]);
-#pragma unroll
-      for (int i = 1; i < n; ++i) max = maximum(max, absolute(x[i]));
-      return max;
-    } else {
-      uint32 max = data.word[0];
-#pragma unroll
-      for (int i = 1; i < words; ++i) max = larger_magnitude_pair<T>(max, data.word[i]);
-      const Float2 pair = unpack<T>(max);
-      return maximum(absolute(pair.low), absolute(pair.high));
     }
   }
   /// The same bits.
@@ -180,12 +141,8 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
   CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }
-  CE_DEVICE float largest_magnitude() const { return absolute(to_float(data)); }
   CE_DEVICE Vector larger(const Vector& other) const {
     return largest() > other.largest() || other.largest() != other.largest() ? *this : other;
-  }
-  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
-    return largest_magnitude() > other.largest_magnitude() ? *this : other;
   }
 };
 
@@ -296,15 +253,5 @@ struct RowPartition {
     return -1;
   }
 };
-
-/// Writes one value to the vectors [begin, end) of a row and to this thread's edge element.
-template <Store modifier, int threads, class T, class Partition>
-CE_DEVICE void fill_row(const Row<T>& row, const Partition& partition, int begin, int end, int thread,
-                        int edge, float value) {
-  const auto vector = Vector<T, Partition::elements>::filled(value);
-  for (int v = begin + thread; v < end; v += threads)
-    if (partition.inside(v)) row.template write<modifier>(partition.column_of(v), vector);
-  if (edge >= 0) row.template write_element<modifier>(edge, Vector<T, 1>::filled(value));
-}
 
 }  // namespace ce

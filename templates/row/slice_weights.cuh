@@ -5,15 +5,6 @@
 
 namespace ce {
 
-/// Empty unless the operation reads the weights of all classes.
-/// \tparam cluster  blocks that share a row
-template <class Partition, int cluster, class Operation, bool = Operation::all_weights>
-struct SliceWeights {
-  static constexpr long long bytes = 0;
-  CE_DEVICE void load(const Arguments&, int) {}
-  CE_DEVICE void attach(Operation&, int) const {}
-  CE_DEVICE static void detach(Operation&) {}
-};
 template <class Partition, int cluster, class Operation>
 struct SliceWeights<Partition, cluster, Operation, true> {
   using Weight = typename Operation::Weight;

@@ -8,7 +8,6 @@
 // The statistics of nothing but -infinity are (-infinity, 0). +infinity and NaN make the sum NaN, which then
 // reaches every result of the row, as in PyTorch.
 #pragma once
-#include "device/warp_reduce.cuh"
 #include "row/exponent.cuh"
 #include "row/layout.cuh"
 
@@ -160,7 +159,7 @@ struct SoftmaxStats : Moment<members.moment> {
   }
 };
 
-/// As those of warp_reduce.cuh.
+/// As those of device.cuh.
 template <int width = lanes, bool is_narrow>
 CE_DEVICE CompensatedSum<is_narrow> warp_sum(CompensatedSum<is_narrow> x) {
 #pragma unroll
@@ -194,23 +193,6 @@ CE_DEVICE Stats warp_merge(Stats stats, float c) {
     stats.largest = largest;
   }
   return stats;
-}
-
-/// Over the block; every thread gets the result. Orders the memory accesses before it with those after it,
-/// for all threads of the block.
-/// \tparam rescaled  all lanes of a warp have the same maximum
-template <int warps, bool rescaled = false, class Stats>
-CE_DEVICE Stats block_merge(const Stats& stats, Stats (&shared)[warps], float c) {
-  const Stats own = warp_merge<lanes, rescaled>(stats, c);
-  if constexpr (warps == 1) {
-    warp_barrier();
-    return own;
-  }
-  if (lane_index() == 0) shared[warp_index()].assign(own);
-  block_barrier();
-  Stats other;
-  other.assign(shared[lane_index() % warps]);
-  return warp_merge<warps>(other, c);
 }
 
 }  // namespace ce

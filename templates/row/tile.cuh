@@ -177,27 +177,8 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The largest |x| of what is inside of the first input; of some that are NaN it may be that of the others.
+/// The first column of the tile where the first input is as wanted.
 /// \tparam T  of the elements, whatever the tile says
-template <class T = problem::Element, class Tile>
-CE_DEVICE float largest_magnitude_of(const Tile& tile) {
-  constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-  if (tile.full()) {
-    auto largest = tile.elements[0].of_input[0].template as<T>();
-#pragma unroll
-    for (int i = 1; i < count; ++i)
-      largest = largest.larger_magnitude(tile.elements[i].of_input[0].template as<T>());
-    return largest.largest_magnitude();
-  }
-  float largest = 0.f;
-#pragma unroll
-  for (int i = 0; i < count; ++i)
-    if (tile.inside(i))
-      largest = maximum(largest, tile.elements[i].of_input[0].template as<T>().largest_magnitude());
-  return largest;
-}
-
-/// The first column of the tile where the first input is as wanted; T as above.
 template <class T = problem::Element, class Tile, class Wanted>
 CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
@@ -245,14 +226,4 @@ CE_DEVICE bool extend(const Operation& operation, Stats& stats, Tile& tile) {
   rescale_to(operation, stats, tile);
   return operation.add(stats, tile);
 }
-/// The same where no maximum is needed.
-template <class Operation, class Stats, class Tile>
-CE_DEVICE void extend_alone(const Operation& operation, Stats& stats, Tile& tile) {
-  if constexpr (Stats::exponentials) {
-    stats.max = 0.f;
-    observe_largest(stats, tile);
-  }
-  operation.add(stats, tile);
-}
-
 }  // namespace ce

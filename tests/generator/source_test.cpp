@@ -146,6 +146,29 @@ TEST(Source, FlatTextHasEachFileOnce) {
     }
 }
 
+/// Whoever reads a kernel reads nothing that only other problems need.
+TEST(Source, ProblemsOfCrossEntropyIncludeWhatTheyNeed) {
+  const auto has = [](const Problem& problem, std::string_view file) {
+    return generate(problem, block).sources.front().headers.contains(std::string(file));
+  };
+  const std::string_view cap = "operations/logits.cuh", weights = "row/slice_weights.cuh",
+                         sums = "operations/fused_sums.cuh", ranks = "operations/cross_entropy_ranks.cuh";
+  Problem plain = cross_entropy_problem;
+  plain.reduction = Reduction::mean;
+  plain.gradient = true;
+  plain.rows = 1 << 20;
+  for (const std::string_view file : {cap, weights, sums, ranks}) EXPECT_FALSE(has(plain, file)) << file;
+  Problem capped = plain, weighted = plain, few = plain;
+  capped.has.softcap = true;
+  weighted.weights = weighted.has.smoothing = true;
+  few.rows = 64;
+  EXPECT_TRUE(has(capped, cap));
+  EXPECT_FALSE(has(capped, weights));
+  EXPECT_TRUE(has(weighted, weights));
+  EXPECT_FALSE(has(weighted, cap));
+  EXPECT_TRUE(has(few, sums));
+}
+
 TEST(Source, IncludesNothingFromTheToolkit) {
   for (const Config& config : points)
     for (const Source& source : generate(served(with_all_options(), config), config).sources)
@@ -318,7 +341,9 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
         if (std::string_view(generate(problem, config).sources.front().flat())
                 .find(template_text(file).substr(0, 60)) != std::string_view::npos)
           files.insert(file);
-      if (is_cross_entropy(operation)) files.insert("kernels/loss_sum.cuh");
+      if (is_cross_entropy(operation))
+        files.insert({"kernels/loss_sum.cuh", "operations/logits.cuh", "operations/fused_sums.cuh",
+                      "row/slice_weights.cuh"});
       std::string all;
       for (const std::string& file : files) all += template_text(file);
       for (const auto& [name, text] : included_files(all)) files.insert(name);

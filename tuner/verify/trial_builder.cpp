@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "generator/constraints.hpp"
-#include "templates/row/layout.cuh"
+#include "templates/exchange_layout.cuh"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/trial_values.hpp"
 
