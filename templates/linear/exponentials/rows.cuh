@@ -1,6 +1,6 @@
 // What the kernels of this folder ask of a row.
 #pragma once
-#include "device/warp_reduce.cuh"
+#include "device/device.cuh"
 #include "kernels/gemm/row_statistics.cuh"
 #include "linear_exponentials_arguments.cuh"
 
