@@ -228,27 +228,15 @@ class LinearCall {
   /// \param way  how they were taken
   const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
     losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream_);
-    const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
     const int splits = way.messages();
+    auto of_chunk = rows_of_losses<CrossEntropyMerge::Tensors>(chunk);
+    of_chunk.statistics =
+        tensor(at<float>(plan_.statistics), splits * count_, std::int64_t{statistics().words()});
     return &context_.run(CrossEntropyMerge{.options = operation_.cross_entropy,
                                            .classes = shape_.classes,
                                            .ranks = splits,
                                            .logits = shape_.logits},
-                         {.statistics = tensor(at<float>(plan_.statistics), splits * count_,
-                                               std::int64_t{statistics().words()}),
-                          .target = own(tensors_.target),
-                          .weight = tensors_.class_weight,
-                          .loss = loss_of(chunk),
-                          .z_loss_out = z_loss_of(chunk),
-                          .lse = own(tensors_.lse),
-                          .argmax = own(tensors_.argmax),
-                          .hit = own(tensors_.hit),
-                          .logprob = own(tensors_.logprob),
-                          .entropy = own(tensors_.entropy),
-                          .row_weight = own(tensors_.row_weight),
-                          .row_scale = own(tensors_.row_scale),
-                          .divisor = divisor_of()},
-                         stream_);
+                         of_chunk, stream_);
   }
 
   const Choice* run_without_logits() {
@@ -520,27 +508,34 @@ class LinearCall {
     return {at(plan_.divisor), DType::f32, 1};
   }
 
-  const Choice* make_losses(std::int64_t chunk) {
+  /// What losses are made with and leave of each row, whatever they are made of.
+  template <class OfLosses>
+  [[nodiscard]] OfLosses rows_of_losses(std::int64_t chunk) const {
     const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
+    OfLosses of_chunk;
+    of_chunk.target =
+        is_floating(tensors_.target.dtype) ? rows_of(tensors_.target, first_, count_) : own(tensors_.target);
+    of_chunk.weight = tensors_.class_weight;
+    of_chunk.loss = loss_of(chunk);
+    of_chunk.z_loss_out = z_loss_of(chunk);
+    of_chunk.lse = own(tensors_.lse);
+    of_chunk.argmax = own(tensors_.argmax);
+    of_chunk.hit = own(tensors_.hit);
+    of_chunk.logprob = own(tensors_.logprob);
+    of_chunk.entropy = own(tensors_.entropy);
+    of_chunk.row_weight = own(tensors_.row_weight);
+    of_chunk.row_scale = own(tensors_.row_scale);
+    of_chunk.divisor = divisor_of();
+    return of_chunk;
+  }
+
+  const Choice* make_losses(std::int64_t chunk) {
+    auto of_chunk = rows_of_losses<CrossEntropy::Tensors>(chunk);
     const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
-    CrossEntropy::Tensors of_chunk{.logits = logits,
-                                   .target = is_floating(tensors_.target.dtype)
-                                                 ? rows_of(tensors_.target, first_, count_)
-                                                 : own(tensors_.target),
-                                   .weight = tensors_.class_weight,
-                                   .upstream = upstream_of(),
-                                   .loss = loss_of(chunk),
-                                   .z_loss_out = z_loss_of(chunk),
-                                   .lse = own(tensors_.lse),
-                                   .argmax = own(tensors_.argmax),
-                                   .hit = own(tensors_.hit),
-                                   .logprob = own(tensors_.logprob),
-                                   .entropy = own(tensors_.entropy),
-                                   .row_weight = own(tensors_.row_weight),
-                                   .row_scale = own(tensors_.row_scale),
-                                   .divisor = divisor_of(),
-                                   .entropy_upstream = own(tensors_.entropy_upstream),
-                                   .lse_upstream = own(tensors_.lse_upstream)};
+    of_chunk.logits = logits;
+    of_chunk.upstream = upstream_of();
+    of_chunk.entropy_upstream = elements_of(tensors_.entropy_upstream, first_, count_);
+    of_chunk.lse_upstream = elements_of(tensors_.lse_upstream, first_, count_);
     if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
     if (shape_.gradient()) of_chunk.grad = logits;
     return run_cross_entropy(of_chunk);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "ce/linear_statistics.hpp"
 
 namespace ce {
@@ -52,6 +54,18 @@ TEST(LinearSchedule, ABudgetThatHoldsNothingTakesTheLeastChunk) {
   EXPECT_EQ(plan_for(training(10), 1).schedule.chunk_tokens, 10);
 }
 
+/// \param pieces  in the order in which they lie
+void expect_apart(const LinearPlan& plan, std::initializer_list<LinearPiece> pieces) {
+  std::int64_t end = 0;
+  for (const LinearPiece& piece : pieces) {
+    EXPECT_EQ(piece.start % 256, 0);
+    EXPECT_GE(piece.start, end);
+    EXPECT_GT(piece.bytes, 0);
+    end = piece.start + piece.bytes;
+  }
+  EXPECT_GE(plan.schedule.workspace_bytes, end);
+}
+
 TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   LinearShape shape = training(1001);
   shape.classes = shape.all_classes = 50257;
@@ -66,17 +80,9 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   shape.vector_bytes = 8192;
   const LinearPlan plan = plan_for(shape, gib);
   EXPECT_EQ(plan.schedule.chunks, 11);
-  std::int64_t end = 0;
-  for (const LinearPiece& piece :
-       {plan.valid_tokens, plan.hidden, plan.hidden_grad, plan.logits, plan.rounded_logits, plan.weight_sum,
-        plan.bias_sum, plan.bias, plan.class_weight, plan.upstream, plan.divisor, plan.losses, plan.z_losses,
-        plan.products}) {
-    EXPECT_EQ(piece.start % 256, 0);
-    EXPECT_GE(piece.start, end);
-    EXPECT_GT(piece.bytes, 0);
-    end = piece.start + piece.bytes;
-  }
-  EXPECT_GE(plan.schedule.workspace_bytes, end);
+  expect_apart(plan, {plan.valid_tokens, plan.hidden, plan.hidden_grad, plan.logits, plan.rounded_logits,
+                      plan.weight_sum, plan.bias_sum, plan.bias, plan.class_weight, plan.upstream,
+                      plan.divisor, plan.losses, plan.z_losses, plan.products});
   EXPECT_GE(plan.logits.bytes, 100 * 50257 * 4);
   EXPECT_GE(plan.valid_tokens.bytes, 8 + 1001 * 8 + 3000 * 8 + 8192);
   EXPECT_GE(plan.hidden.bytes, 100 * 4096 * 2);
@@ -114,17 +120,10 @@ TEST(LinearSchedule, EveryPieceOfExponentialsIsAlignedAndApart) {
   shape.chunk_tokens = 100;
   const LinearPlan plan = plan_for(shape, 4 * gib);
   EXPECT_TRUE(plan.schedule.exponentials);
-  std::int64_t end = 0;
-  for (const LinearPiece& piece :
-       {plan.logits, plan.statistics, plan.maxima, plan.reference, plan.raised, plan.row_factor,
-        plan.target_factor, plan.order, plan.classes_in_order, plan.scaled_hidden, plan.hidden_product,
-        plan.weight_sum, plan.divisor, plan.losses, plan.z_losses, plan.products}) {
-    EXPECT_EQ(piece.start % 256, 0);
-    EXPECT_GE(piece.start, end);
-    EXPECT_GT(piece.bytes, 0);
-    end = piece.start + piece.bytes;
-  }
-  EXPECT_GE(plan.schedule.workspace_bytes, end);
+  expect_apart(
+      plan, {plan.logits, plan.statistics, plan.maxima, plan.reference, plan.raised, plan.row_factor,
+             plan.target_factor, plan.order, plan.classes_in_order, plan.scaled_hidden, plan.hidden_product,
+             plan.weight_sum, plan.divisor, plan.losses, plan.z_losses, plan.products});
   EXPECT_GE(plan.logits.bytes, 100 * 128256 * 2);
   EXPECT_GE(plan.maxima.bytes, 100 * (128256 / 128) * 4);
   EXPECT_GE(plan.hidden_product.bytes, 100 * 2048 * 4);

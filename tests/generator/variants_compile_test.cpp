@@ -172,14 +172,21 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
   }
 }
 
-/// Products are of Hopper's own instructions. One tile has every option, each of the others another one.
-TEST(LinearStatistics, CompileForHopper) {
-  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
-  if (nvrtc == nullptr) {
-    if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << "no NVRTC";
-    GTEST_SKIP() << "no NVRTC on this machine";
+class CompileForHopper : public testing::Test {
+ protected:
+  void SetUp() override {
+    const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
+    if (nvrtc == nullptr) {
+      if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << "no NVRTC";
+      GTEST_SKIP() << "no NVRTC on this machine";
+    }
+    compiler_.emplace(*nvrtc, 90);
   }
-  Compiler compiler(*nvrtc, 90);
+  std::optional<Compiler> compiler_;
+};
+
+/// Products are of Hopper's own instructions. One tile has every option, each of the others another one.
+TEST_F(CompileForHopper, LinearStatistics) {
   const std::vector<LinearStatistics> wanted{
       {},
       {.input = DType::f16, .logits = DType::f16, .bias_dtype = DType::bf16, .bias = true, .softcap = true},
@@ -195,31 +202,25 @@ TEST(LinearStatistics, CompileForHopper) {
                              .indices = true,
                              .moment = true};
   ASSERT_EQ(wanted.size(), product_tiles().size());
-  compiler.expect_compiles(linear_statistics(all, product_tiles().front()));
+  compiler_->expect_compiles(linear_statistics(all, product_tiles().front()));
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    compiler.expect_compiles(linear_statistics(wanted[i], product_tiles()[i]));
+    compiler_->expect_compiles(linear_statistics(wanted[i], product_tiles()[i]));
 }
 
-TEST(LinearExponentials, CompileForHopper) {
-  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
-  if (nvrtc == nullptr) {
-    if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << "no NVRTC";
-    GTEST_SKIP() << "no NVRTC on this machine";
-  }
-  Compiler compiler(*nvrtc, 90);
+TEST_F(CompileForHopper, LinearExponentials) {
   const LinearStatistics plain{.exponentials = true},
       capped{.logits = DType::f32, .target_dtype = DType::i32, .softcap = true, .exponentials = true};
   for (const LinearStatistics& statistics : {plain, capped}) {
     for (const LinearStep step :
          {LinearStep::reference, LinearStep::scale, LinearStep::hidden_gradient, LinearStep::order})
-      compiler.expect_compiles(linear_step(step, statistics));
+      compiler_->expect_compiles(linear_step(step, statistics));
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      compiler.expect_compiles(
+      compiler_->expect_compiles(
           linear_factors({.statistics = statistics, .upstream = dtype, .z_loss = dtype == DType::f32}));
-      compiler.expect_compiles(linear_weight_gradient(statistics, dtype));
+      compiler_->expect_compiles(linear_weight_gradient(statistics, dtype));
     }
   }
-  compiler.expect_compiles(linear_statistics(capped, product_tiles().front()));
+  compiler_->expect_compiles(linear_statistics(capped, product_tiles().front()));
 }
 
 class CompileForArchitecture : public testing::TestWithParam<int> {};
