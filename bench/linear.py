@@ -317,8 +317,7 @@ def accuracy_paths(names: list[str], chunk: int) -> Iterator[tuple[str, Any]]:
 
         def loss(x: Tensor, w: Tensor, t: Tensor, tokens: Any = tokens, logits: Any = logits) -> Tensor:
             options = {"chunk_tokens": tokens, "logits_dtype": logits, "accumulate": torch.float32 if tokens else None}
-            options["exponentials"] = False
-            return ct.linear_cross_entropy(x, w, t, loss_dtype=torch.float32, **options)
+            return ct.linear_cross_entropy(x, w, t, loss_dtype=torch.float32, exponentials=False, **options)
 
         name = "ce" + (f"-chunks-of-{tokens}" if tokens else "") + ("-f32-logits" if logits else "")
         yield name, by_autograd(loss)

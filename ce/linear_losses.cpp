@@ -224,10 +224,16 @@ class LinearCall {
     }
     return forward.known(shape).serves;
   }
+  /// How the kernel is run on the chunk.
+  [[nodiscard]] LinearWay way() const { return losses_.forward_.known(shape_of_chunk()).way; }
+  /// Runs it.
+  void leave_statistics(const LinearWay& way, Stream stream) {
+    if (exponentials()) kernels().find_references(statistics(), exponentials_arguments(), stream);
+    losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream);
+  }
   /// Of the chunk, and the losses that follow from them.
-  /// \param way  how they were taken
   const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
-    losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream_);
+    leave_statistics(way, stream_);
     const int splits = way.messages();
     auto of_chunk = rows_of_losses<CrossEntropyMerge::Tensors>(chunk);
     of_chunk.statistics =
@@ -245,7 +251,7 @@ class LinearCall {
       valid_->gather(stream_);
       valid_->gather_hidden(0, count_, stream_);
     }
-    const Choice* const choice = take_statistics(0, losses_.forward_.known(shape_of_chunk()).way);
+    const Choice* const choice = take_statistics(0, way());
     if (valid_) valid_->scatter(stream_);
     return choice;
   }
@@ -298,11 +304,9 @@ class LinearCall {
   }
 
   const Choice* make_exponentials(std::int64_t chunk) {
-    const LinearExponentialsArguments arguments = exponentials_arguments();
-    kernels().find_references(statistics(), arguments, stream_);
-    const LinearWay way = losses_.forward_.known(shape_of_chunk()).way;
+    const LinearWay way = this->way();
     const Choice* const choice = take_statistics(chunk, way);
-    find_factors(way, arguments, stream_);
+    find_factors(way, exponentials_arguments(), stream_);
     return choice;
   }
 
@@ -462,11 +466,10 @@ class LinearCall {
     // Numbers of the size of a call's for the products of gradients.
     const Stream trials = device.trial_stream();
     if (exponentials()) {
-      const LinearWay way = losses_.forward_.known(shape_of_chunk()).way;
+      const LinearWay way = this->way();
+      leave_statistics(way, trials);
       LinearExponentialsArguments arguments = exponentials_arguments();
       arguments.call.divisor = nullptr;  // which nobody has found yet
-      kernels().find_references(statistics(), arguments, trials);
-      losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), trials);
       find_factors(way, arguments, trials);
     } else {
       const Product& logits = all.front();
