@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ce/dtype.hpp"
@@ -44,7 +46,7 @@ struct MatmulOperands {
 /// The largest power of two, 256 at most, that divides all addresses.
 [[nodiscard]] int alignment_of(std::initializer_list<const void*> addresses) noexcept;
 
-/// One way to make a product. Valid in the process that listed it.
+/// One way to make a product. Its text is the same in every process with the same library.
 struct MatmulAlgorithm {
   std::string text;  ///< "66/tile=128x256,stages=36,cluster=2x1x1,split_k=1,swizzle=0,custom=0"
   std::array<std::uint64_t, 8> opaque{};
@@ -64,6 +66,15 @@ class MatmulLibrary {
   /// \throws Unsupported where there is none
   [[nodiscard]] virtual std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul,
                                                                 std::int64_t most_workspace, int most) = 0;
+
+  /// Algorithms as these that differ from one of them in one attribute, such as the shape of a tile.
+  [[nodiscard]] virtual std::vector<MatmulAlgorithm> neighbours(const Matmul& matmul,
+                                                                const MatmulAlgorithm& algorithm,
+                                                                std::int64_t most_workspace, int most) = 0;
+
+  /// The one of that text, listed or a neighbour; none where it is not for this product, or of another library.
+  [[nodiscard]] virtual std::optional<MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                                                 std::int64_t most_workspace) = 0;
 
   /// Asynchronous on CUDA. Where m or n is 0 nothing happens.
   /// \param algorithm  listed for an equal Matmul

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/digest.hpp"
@@ -14,8 +16,8 @@
 namespace ce::tuner {
 namespace {
 
-/// As many as the library is asked for.
-constexpr int most_algorithms = 16;
+/// As many as the library is asked for, and as many more that are like the fastest of these.
+constexpr int most_named = 16, most_alike = 16;
 
 /// The first and the last elements of what a product writes, as far as they follow each other.
 class Samples {
@@ -110,14 +112,12 @@ runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::
   const std::lock_guard lock(mutex_);
   const auto known = chosen_.find({product.matmul, most_workspace});
   if (known != chosen_.end()) return known->second;
+  runtime::MatmulLibrary& library = device_.matmuls();
   const std::string& winner = winners_.of(key_of(product, most_workspace));
-  const std::vector<runtime::MatmulAlgorithm> all =
-      device_.matmuls().algorithms(product.matmul, most_workspace, winner.empty() ? 1 : most_algorithms);
-  const auto same = std::find_if(all.begin(), all.end(), [&](const runtime::MatmulAlgorithm& algorithm) {
-    return algorithm.text == winner;
-  });
-  const runtime::MatmulAlgorithm& chosen = same != all.end() ? *same : all.front();
-  return chosen_.emplace(std::pair(product.matmul, most_workspace), chosen).first->second;
+  std::optional<runtime::MatmulAlgorithm> chosen;
+  if (!winner.empty()) chosen = library.algorithm(product.matmul, winner, most_workspace);
+  if (!chosen) chosen = library.algorithms(product.matmul, most_workspace, 1).front();
+  return chosen_.emplace(std::pair(product.matmul, most_workspace), *chosen).first->second;
 }
 
 bool MatmulChooser::is_open(const TokenMatmul& product, std::int64_t most_workspace) {
@@ -128,11 +128,24 @@ bool MatmulChooser::is_open(const TokenMatmul& product, std::int64_t most_worksp
 void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperands& operands,
                          std::int64_t most_workspace, double seconds) {
   const std::string key = key_of(product, most_workspace);
-  const std::vector<runtime::MatmulAlgorithm> all =
-      device_.matmuls().algorithms(product.matmul, most_workspace, most_algorithms);
-  const RaceResult result =
-      all.size() > 1 ? race(device_, product.matmul, operands, all, seconds)
-                     : RaceResult{.winner = all.front().text, .first = all.front().text, .runners = 1};
+  const runtime::Matmul& matmul = product.matmul;
+  runtime::MatmulLibrary& library = device_.matmuls();
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<runtime::MatmulAlgorithm> named = library.algorithms(matmul, most_workspace, most_named);
+  RaceResult result = race(device_, matmul, operands, named, seconds);
+  const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (seconds == 0 || taken < seconds) {
+    const auto fastest = std::ranges::find(named, result.winner, &runtime::MatmulAlgorithm::text);
+    std::vector<runtime::MatmulAlgorithm> alike =
+        library.neighbours(matmul, *fastest, most_workspace, most_alike);
+    alike.insert(alike.begin(), *fastest);
+    const RaceResult more = race(device_, matmul, operands, alike, seconds == 0 ? 0 : seconds - taken);
+    result.runners += more.runners - 1;
+    if (more.winner != result.winner) {
+      result.winner = more.winner;
+      result.winner_us = more.winner_us;
+    }
+  }
   const std::string text = product.bucket().key();
   if (result.runners > 1)
     log(LogLevel::info,

@@ -45,7 +45,8 @@ class MatmulChooser {
 
   /// Whether a race would find something new.
   [[nodiscard]] bool is_open(const TokenMatmul& product, std::int64_t most_workspace);
-  /// Lets the algorithms race, and the database keep the winner. Others may do so at the same time.
+  /// Lets those race that the library names, then the fastest of them and its neighbours; the database keeps the winner.
+  /// Others may do so at the same time.
   void tune(const TokenMatmul& product, const runtime::MatmulOperands& operands, std::int64_t most_workspace,
             double seconds);
 

@@ -116,7 +116,9 @@ class CE_API Memory {
 
   [[nodiscard]] void* data() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Blocking copies of all its bytes from and to host memory. \throws DeviceError, InvalidArgument for null
+  /// Blocking copies of all its bytes from and to host memory. They wait for no other work, of no stream: call check(), or
+  /// wait for the stream, before what a call has written is downloaded, and what it reads is uploaded over.
+  /// \throws DeviceError, InvalidArgument for null
   void upload(const void* from);
   void download(void* to) const;
 

@@ -5,7 +5,14 @@
 #include <fmt/ranges.h>
 #include <link.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <cstring>
+#include <numeric>
+#include <optional>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -136,6 +143,46 @@ class Description {
   Owned<lt::MatrixLayout> a_, b_, d_;
 };
 
+/// What an algorithm of cuBLASLt is made of.
+struct Attribute {
+  std::string_view word;
+  int config;
+  std::size_t bytes;
+};
+constexpr Attribute number{"number", lt::config_id, 4}, reduction{"reduction", lt::config_reduction, 4};
+/// As its text has them after its number. Of the reduction there is one for each number of splits.
+constexpr std::array<Attribute, 7> attributes{{{"tile", lt::config_tile, 4},
+                                               {"stages", lt::config_stages, 4},
+                                               {"cluster", lt::config_cluster, 2},
+                                               {"inner", lt::config_inner_shape, 2},
+                                               {"split_k", lt::config_split_k, 4},
+                                               {"swizzle", lt::config_swizzling, 4},
+                                               {"custom", lt::config_custom, 4}}};
+
+/// An algorithm, as its text has it.
+struct Settings {
+  int number = 0;
+  std::array<std::uint32_t, attributes.size()> values{};
+};
+
+/// None where it is no text of an algorithm.
+std::optional<Settings> settings_of(std::string_view text) {
+  Settings settings;
+  const auto take = [&](std::string_view before, auto& number) {
+    if (!text.starts_with(before)) return false;
+    text.remove_prefix(before.size());
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{}) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return true;
+  };
+  if (!take("", settings.number)) return std::nullopt;
+  for (std::size_t i = 0; i < attributes.size(); ++i)
+    if (!take(fmt::format("{}{}=", i == 0 ? "/" : ",", attributes[i].word), settings.values[i]))
+      return std::nullopt;
+  return text.empty() ? std::optional(settings) : std::nullopt;
+}
+
 class CublasLtMatmuls final : public MatmulLibrary {
  public:
   CublasLtMatmuls(const CublasLt& library, std::shared_ptr<const PrimaryContext> context)
@@ -188,6 +235,51 @@ class CublasLtMatmuls final : public MatmulLibrary {
     return algorithms;
   }
 
+  std::vector<MatmulAlgorithm> neighbours(const Matmul& matmul, const MatmulAlgorithm& of,
+                                          std::int64_t most_workspace, int most) override {
+    const BlockingScope scope(*context_);
+    const Description description(library_, matmul);
+    const lt::Algorithm own = from(of);
+    const std::optional<lt::HeuristicResult> as_it_is = check(description, own, most_workspace);
+    if (!as_it_is) return {};
+    std::vector<lt::HeuristicResult> all;
+    for (const Attribute& attribute : attributes | std::views::reverse) {
+      const auto first = static_cast<std::ptrdiff_t>(all.size());
+      for (const std::uint32_t value : values_of(attribute, own)) {
+        lt::Algorithm other = own;
+        if (value != config(own, attribute) && set_config(other, attribute, value))
+          if (const auto made = check(description, other, most_workspace)) all.push_back(*made);
+      }
+      // Of the many tiles those first that take about as many waves of blocks.
+      const auto distance = [&](const lt::HeuristicResult& result) {
+        return std::abs(std::log(result.waves / as_it_is->waves));
+      };
+      if (attribute.config == lt::config_tile)
+        std::ranges::stable_sort(all.begin() + first, all.end(), {}, distance);
+    }
+    std::vector<MatmulAlgorithm> algorithms;
+    for (const lt::HeuristicResult& result : all | std::views::take(most))
+      algorithms.push_back(algorithm_of(result));
+    return algorithms;
+  }
+
+  std::optional<MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                           std::int64_t most_workspace) override {
+    const std::optional<Settings> settings = settings_of(text);
+    if (!settings) return std::nullopt;
+    const BlockingScope scope(*context_);
+    const Description description(library_, matmul);
+    const int input = type_of(matmul.input), output = type_of(matmul.output);
+    lt::Algorithm own{};
+    if (library_.cublasLtMatmulAlgoInit(handle_, lt::compute_32f, lt::r_32f, input, input, output, output,
+                                        settings->number, &own) != 0)
+      return std::nullopt;
+    for (std::size_t i = 0; i < attributes.size(); ++i)
+      if (!set_config(own, attributes[i], settings->values[i])) return std::nullopt;
+    const std::optional<lt::HeuristicResult> made = check(description, own, most_workspace);
+    return made ? std::optional(algorithm_of(*made)) : std::nullopt;
+  }
+
   void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands& operands,
               Stream stream) override {
     if (matmul.m == 0 || matmul.n == 0) return;
@@ -195,8 +287,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
     Description description(library_, matmul);
     if (matmul.bias) description.set_bias(operands.bias);
     const float one = 1, beta = matmul.accumulates ? 1 : 0;
-    lt::Algorithm own{};
-    std::memcpy(&own, algorithm.opaque.data(), sizeof own);
+    const lt::Algorithm own = from(algorithm);
     library_.check(library_.cublasLtMatmul(handle_, description.product(), &one, operands.b, description.a(),
                                            operands.a, description.b(), &beta, operands.d, description.d(),
                                            operands.d, description.d(), &own, operands.workspace,
@@ -205,33 +296,91 @@ class CublasLtMatmuls final : public MatmulLibrary {
   }
 
  private:
-  template <class T = std::uint32_t>
-  [[nodiscard]] T config(const lt::Algorithm& algorithm, int attribute) const {
-    T value{};
+  /// 0 for one that an older library lacks.
+  [[nodiscard]] std::uint32_t config(const lt::Algorithm& algorithm, const Attribute& attribute) const {
+    std::uint32_t value = 0;
     std::size_t written = 0;
-    // An attribute that an older library lacks stays 0.
-    static_cast<void>(
-        library_.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written));
+    static_cast<void>(library_.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute.config, &value,
+                                                                    attribute.bytes, &written));
     return value;
+  }
+  /// \returns whether the algorithm has it. Splits of k are added up in their order.
+  bool set_config(lt::Algorithm& algorithm, const Attribute& attribute, std::uint32_t value) const {
+    const auto set = [&](const Attribute& one, std::uint32_t to) {
+      return config(algorithm, one) == to ||
+             library_.cublasLtMatmulAlgoConfigSetAttribute(&algorithm, one.config, &to, one.bytes) == 0;
+    };
+    return set(attribute, value) &&
+           (attribute.config != lt::config_split_k ||
+            set(reduction, value > 1 ? lt::reduction_compute_type : lt::reduction_none));
+  }
+
+  /// What an attribute may be, as the library says. A check says which of them are for a product.
+  [[nodiscard]] std::vector<std::uint32_t> values_of(const Attribute& attribute,
+                                                     const lt::Algorithm& algorithm) const {
+    const auto capability = [&](int which) {
+      std::size_t bytes = 0;
+      std::vector<std::uint32_t> values;
+      if (library_.cublasLtMatmulAlgoCapGetAttribute(&algorithm, which, nullptr, 0, &bytes) != 0)
+        return values;
+      values.resize(bytes / sizeof values.front());
+      if (library_.cublasLtMatmulAlgoCapGetAttribute(&algorithm, which, values.data(), bytes, &bytes) != 0)
+        values.clear();
+      return values;
+    };
+    const auto up_to = [](std::uint32_t first, std::uint32_t last) {
+      std::vector<std::uint32_t> values(last - first + 1);
+      std::iota(values.begin(), values.end(), first);
+      return values;
+    };
+    const auto most = [&](int which) {
+      const std::vector<std::uint32_t> value = capability(which);
+      return value.empty() ? 0 : value.front();
+    };
+    switch (attribute.config) {
+      case lt::config_tile: return capability(lt::cap_tiles);
+      case lt::config_stages: return capability(lt::cap_stages);
+      case lt::config_cluster: return up_to(lt::first_cluster, lt::last_cluster);
+      case lt::config_split_k: return up_to(1, most(lt::cap_split_k) != 0 ? 4 : 1);
+      case lt::config_swizzling: return up_to(0, std::min(most(lt::cap_swizzling), 1U));
+      case lt::config_custom: return up_to(0, std::min(most(lt::cap_most_custom), 15U));
+      default: return {};
+    }
+  }
+
+  /// None where it is not for the product, needs more memory, or does not repeat itself.
+  [[nodiscard]] std::optional<lt::HeuristicResult> check(const Description& description,
+                                                         const lt::Algorithm& algorithm,
+                                                         std::int64_t most_workspace) const {
+    lt::HeuristicResult result{};
+    if (library_.cublasLtMatmulAlgoCheck(handle_, description.product(), description.a(), description.b(),
+                                         description.d(), description.d(), &algorithm, &result) != 0)
+      return std::nullopt;
+    result.algorithm = algorithm;
+    const bool fits = static_cast<std::int64_t>(result.workspace_bytes) <= most_workspace;
+    return result.state == 0 && fits && repeats_itself(algorithm) ? std::optional(result) : std::nullopt;
   }
 
   /// Splits of k that are added up in place, or after they were rounded, are not asked for; an algorithm that does so all
   /// the same is left out.
   [[nodiscard]] bool repeats_itself(const lt::Algorithm& algorithm) const {
-    const auto reduction = config(algorithm, lt::config_reduction);
-    return reduction == 0 || reduction == lt::reduction_compute_type;
+    const std::uint32_t scheme = config(algorithm, reduction);
+    return scheme == lt::reduction_none || scheme == lt::reduction_compute_type;
   }
 
+  [[nodiscard]] static lt::Algorithm from(const MatmulAlgorithm& algorithm) {
+    lt::Algorithm own{};
+    std::memcpy(&own, algorithm.opaque.data(), sizeof own);
+    return own;
+  }
   [[nodiscard]] MatmulAlgorithm algorithm_of(const lt::HeuristicResult& result) const {
     const lt::Algorithm& own = result.algorithm;
-    MatmulAlgorithm algorithm{
-        .text = fmt::format("{}/tile={},stages={},cluster={},inner={},split_k={},swizzle={},custom={}",
-                            config<std::int32_t>(own, lt::config_id), config(own, lt::config_tile),
-                            config(own, lt::config_stages), config<std::uint16_t>(own, lt::config_cluster),
-                            config<std::uint16_t>(own, lt::config_inner_shape),
-                            config<std::int32_t>(own, lt::config_split_k), config(own, lt::config_swizzling),
-                            config(own, lt::config_custom)),
-        .workspace_bytes = static_cast<std::int64_t>(result.workspace_bytes)};
+    std::string text = fmt::to_string(config(own, number));
+    for (const Attribute& attribute : attributes)
+      text += fmt::format("{}{}={}", text.find('/') == std::string::npos ? '/' : ',', attribute.word,
+                          config(own, attribute));
+    MatmulAlgorithm algorithm{.text = std::move(text),
+                              .workspace_bytes = static_cast<std::int64_t>(result.workspace_bytes)};
     std::memcpy(algorithm.opaque.data(), &own, sizeof own);
     return algorithm;
   }

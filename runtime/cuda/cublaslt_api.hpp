@@ -44,12 +44,17 @@ inline constexpr std::uint32_t epilogue_bias = 4;
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int pref_max_workspace_bytes = 1, pref_reduction_scheme_mask = 3, pref_min_alignment_a = 5,
                      pref_min_alignment_b = 6, pref_min_alignment_c = 7, pref_min_alignment_d = 8;
-// cublasLtReductionScheme_t: splits of k are stored apart, in f32, and added up in their order
-inline constexpr std::uint32_t reduction_compute_type = 2;
+// cublasLtReductionScheme_t: no splits of k, or such as are stored apart, in f32, and added up in their order
+inline constexpr std::uint32_t reduction_none = 0, reduction_compute_type = 2;
+// cublasLtClusterShape_t: 1x1x1 up to 1x8x1
+inline constexpr std::uint32_t first_cluster = 2, last_cluster = 12;
 // cublasLtMatmulAlgoConfigAttributes_t
 inline constexpr int config_id = 0, config_tile = 1, config_split_k = 2, config_reduction = 3,
                      config_swizzling = 4, config_custom = 5, config_stages = 6, config_inner_shape = 7,
                      config_cluster = 8;
+// cublasLtMatmulAlgoCapAttributes_t
+inline constexpr int cap_split_k = 0, cap_reductions = 1, cap_swizzling = 2, cap_tiles = 6,
+                     cap_most_custom = 7, cap_stages = 13;
 
 /// Types of the functions, by the names of the API.
 using cublasLtCreate = Status(Handle**);
@@ -68,6 +73,12 @@ using cublasLtMatmulPreferenceSetAttribute = Status(Preference*, int, const void
 using cublasLtMatmulAlgoGetHeuristic = Status(Handle*, MatmulDescription*, MatrixLayout* a, MatrixLayout* b,
                                               MatrixLayout* c, MatrixLayout* d, Preference*, int most,
                                               HeuristicResult*, int* found);
+using cublasLtMatmulAlgoInit = Status(Handle*, int compute, int scale, int a, int b, int c, int d, int id,
+                                      Algorithm*);
+using cublasLtMatmulAlgoCheck = Status(Handle*, MatmulDescription*, MatrixLayout* a, MatrixLayout* b,
+                                       MatrixLayout* c, MatrixLayout* d, const Algorithm*, HeuristicResult*);
+using cublasLtMatmulAlgoCapGetAttribute = Status(const Algorithm*, int, void*, std::size_t, std::size_t*);
+using cublasLtMatmulAlgoConfigSetAttribute = Status(Algorithm*, int, const void*, std::size_t);
 using cublasLtMatmulAlgoConfigGetAttribute = Status(const Algorithm*, int, void*, std::size_t, std::size_t*);
 using cublasLtMatmul = Status(Handle*, MatmulDescription*, const void* alpha, const void* a, MatrixLayout*,
                               const void* b, MatrixLayout*, const void* beta, const void* c, MatrixLayout*,
@@ -80,7 +91,9 @@ using cublasLtMatmul = Status(Handle*, MatmulDescription*, const void* alpha, co
   X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                                         \
   X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                                 \
   X(cublasLtMatmulPreferenceSetAttribute)                                                              \
-  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmul)
+  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoInit) X(cublasLtMatmulAlgoCheck)               \
+  X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                         \
+  X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmul)
 // clang-format on
 
 }  // namespace ce::runtime::cuda::lt

@@ -98,6 +98,7 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
                                      .row_scale = row_scale.tensor(),
                                      .entropy_upstream = of_entropy.tensor(),
                                      .lse_upstream = of_lse.tensor()});
+  context.check();
   expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad of the backward");
 }
 

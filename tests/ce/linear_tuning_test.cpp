@@ -31,6 +31,16 @@ class ManyLoops : public runtime::MatmulLibrary {
     all.resize(std::min(all.size(), static_cast<std::size_t>(most)));
     return all;
   }
+  std::vector<runtime::MatmulAlgorithm> neighbours(const runtime::Matmul&, const runtime::MatmulAlgorithm&,
+                                                   std::int64_t, int) override {
+    return {};
+  }
+  std::optional<runtime::MatmulAlgorithm> algorithm(const runtime::Matmul& matmul, std::string_view text,
+                                                    std::int64_t) override {
+    for (const runtime::MatmulAlgorithm& one : algorithms(matmul, 0, 3))
+      if (one.text == text) return one;
+    return std::nullopt;
+  }
   void launch(const runtime::Matmul& matmul, const runtime::MatmulAlgorithm& algorithm,
               const runtime::MatmulOperands& operands, Stream stream) override {
     ++launches[algorithm.text];

@@ -37,6 +37,9 @@ TEST(CublasLtApi, TheDeclarationsAreThoseOfTheHeader) {
   EXPECT_EQ(lt::pref_min_alignment_c, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
   EXPECT_EQ(lt::pref_min_alignment_d, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
   EXPECT_EQ(lt::reduction_compute_type, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  EXPECT_EQ(lt::reduction_none, CUBLASLT_REDUCTION_SCHEME_NONE);
+  EXPECT_EQ(lt::first_cluster, CUBLASLT_CLUSTER_SHAPE_1x1x1);
+  EXPECT_EQ(lt::last_cluster, CUBLASLT_CLUSTER_SHAPE_1x8x1);
   EXPECT_EQ(lt::config_id, CUBLASLT_ALGO_CONFIG_ID);
   EXPECT_EQ(lt::config_tile, CUBLASLT_ALGO_CONFIG_TILE_ID);
   EXPECT_EQ(lt::config_split_k, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
@@ -46,6 +49,12 @@ TEST(CublasLtApi, TheDeclarationsAreThoseOfTheHeader) {
   EXPECT_EQ(lt::config_stages, CUBLASLT_ALGO_CONFIG_STAGES_ID);
   EXPECT_EQ(lt::config_inner_shape, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID);
   EXPECT_EQ(lt::config_cluster, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID);
+  EXPECT_EQ(lt::cap_split_k, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT);
+  EXPECT_EQ(lt::cap_reductions, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK);
+  EXPECT_EQ(lt::cap_swizzling, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT);
+  EXPECT_EQ(lt::cap_tiles, CUBLASLT_ALGO_CAP_TILE_IDS);
+  EXPECT_EQ(lt::cap_most_custom, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX);
+  EXPECT_EQ(lt::cap_stages, CUBLASLT_ALGO_CAP_STAGES_IDS);
 #else
   GTEST_SKIP() << "no cublasLt.h";
 #endif

@@ -64,7 +64,25 @@ struct StoredMatrix {
   }
 };
 
-/// The product with the first `most` algorithms against f64; gaps between rows must stay as they are.
+/// Of the device's library the first `most`, and as many neighbours of the first.
+inline std::vector<MatmulAlgorithm> some_algorithms(Device& device, const Matmul& matmul, int most) {
+  constexpr std::int64_t workspace = std::int64_t{32} << 20;
+  MatmulLibrary& library = device.matmuls();
+  std::vector<MatmulAlgorithm> all = library.algorithms(matmul, workspace, most);
+  const std::vector<MatmulAlgorithm> alike = library.neighbours(matmul, all.front(), workspace, most);
+  all.insert(all.end(), alike.begin(), alike.end());
+  for (const MatmulAlgorithm& algorithm : all) {
+    const std::optional<MatmulAlgorithm> same = library.algorithm(matmul, algorithm.text, workspace);
+    EXPECT_TRUE(same && same->opaque == algorithm.opaque &&
+                same->workspace_bytes == algorithm.workspace_bytes)
+        << algorithm.text << " of " << matmul.key();
+  }
+  for (const char* none : {"", "66", "66/tile=", "loop", "loops,", "-3/tile=1"})
+    EXPECT_FALSE(library.algorithm(matmul, none, workspace)) << none;
+  return all;
+}
+
+/// The product with some algorithms against f64; gaps between rows must stay as they are.
 inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int most) {
   std::mt19937 random(7);
   const auto [m, n, k] = std::tuple(matmul.m, matmul.n, matmul.k);
@@ -84,7 +102,7 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
                bias_memory = on_device(bias, matmul.output);
   matmul.alignment = 16;
   MatmulLibrary& library = device.matmuls();
-  for (const MatmulAlgorithm& algorithm : library.algorithms(matmul, std::int64_t{32} << 20, most)) {
+  for (const MatmulAlgorithm& algorithm : some_algorithms(device, matmul, most)) {
     SCOPED_TRACE(matmul.key() + " by " + algorithm.text);
     const Buffer workspace(device, static_cast<std::size_t>(algorithm.workspace_bytes));
     const Buffer d_memory = on_device(d, matmul.output);

@@ -6,7 +6,9 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/host/device.hpp"
@@ -28,6 +30,18 @@ class TimedLibrary : public runtime::MatmulLibrary {
         all.push_back({.text = text});
     return all;
   }
+  std::vector<runtime::MatmulAlgorithm> neighbours(const Matmul&, const runtime::MatmulAlgorithm& of,
+                                                   std::int64_t, int most) override {
+    std::vector<runtime::MatmulAlgorithm> all;
+    for (const std::string& text : near[of.text])
+      if (static_cast<int>(all.size()) < most) all.push_back({.text = text});
+    return all;
+  }
+  std::optional<runtime::MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                                    std::int64_t) override {
+    if (!times.contains(std::string(text)) || (text == "large" && matmul.m < 100)) return std::nullopt;
+    return runtime::MatmulAlgorithm{.text = std::string(text)};
+  }
   void launch(const Matmul& matmul, const runtime::MatmulAlgorithm& algorithm,
               const runtime::MatmulOperands& operands, Stream) override {
     auto* d = static_cast<float*>(operands.d);
@@ -43,6 +57,7 @@ class TimedLibrary : public runtime::MatmulLibrary {
   std::vector<std::string> order{"first", "slow", "large", "fast", "middling", "slower", "slowest"};
   std::map<std::string, float> times{{"first", 100},   {"slow", 150},   {"large", 70},   {"fast", 80},
                                      {"middling", 90}, {"slower", 200}, {"slowest", 300}};
+  std::map<std::string, std::vector<std::string>> near;  ///< that it does not name by itself
   std::map<std::string, int> launches;
   std::map<std::string, float> errors;  ///< of the last element
   float last_us = 0;
@@ -144,6 +159,37 @@ TEST_F(MatmulRace, UntilARaceTheLibrarysFirstIsChosen) {
   EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
 }
 
+TEST_F(MatmulRace, NeighboursOfTheFastestRaceAgainstIt) {
+  device.library.times.insert({{"faster", 60.f}, {"hardly faster", 79.9f}, {"wrong", 10.f}, {"far", 1.f}});
+  device.library.near = {{"fast", {"wrong", "hardly faster", "faster"}}, {"first", {"far"}}};
+  device.library.errors["wrong"] = 20;
+  MatmulChooser chooser(device, cache);
+  chooser.tune(product(50), operands(), 0, 0);
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "faster");
+  EXPECT_EQ(device.library.launches["far"], 0) << "a neighbour of another";
+  MatmulChooser later(device, cache);
+  EXPECT_EQ(later.choose(product(50), 0).text, "faster") << "the library does not name it, but knows it";
+
+  device.library.near = {{"fast", {"hardly faster"}}};
+  chooser.tune(product(50), operands(), 0, 0);
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "fast") << "half a percent is noise";
+}
+
+TEST_F(MatmulRace, NeighboursRaceInTheTimeThatIsLeft) {
+  device.library.times["faster"] = 60;
+  device.library.near = {{"first", {"faster"}}};
+  MatmulChooser chooser(device, cache);
+  chooser.tune(product(50), operands(), 0, 1e-9);
+  EXPECT_EQ(device.library.launches["faster"], 0);
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "first");
+}
+
+TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotKnowGivesWayToTheFirst) {
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  device.library.times.erase("fast");
+  EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "first");
+}
+
 TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
   MatmulChooser chooser(device, cache);
   chooser.tune(product(50), operands(), 0, 0);
@@ -157,7 +203,7 @@ TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
   EXPECT_TRUE(chooser.is_open(product(50), 1024)) << "with another workspace";
 }
 
-TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotNameForASizeGivesWayToTheFirst) {
+TEST_F(MatmulRace, AWinnerThatIsNotForASizeGivesWayToTheFirst) {
   MatmulChooser chooser(device, cache);
   chooser.tune(product(127), operands(), 0, 0);
   EXPECT_EQ(chooser.choose(product(127), 0).text, "large");
