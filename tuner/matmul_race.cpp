@@ -17,7 +17,7 @@ namespace ce::tuner {
 namespace {
 
 /// As many as the library is asked for, and as many more that are like the fastest of these.
-constexpr int most_named = 16, most_alike = 16;
+constexpr int most_named = 16, most_alike = 24;
 
 /// The first and the last elements of what a product writes, as far as they follow each other.
 class Samples {

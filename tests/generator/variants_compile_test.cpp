@@ -223,6 +223,61 @@ TEST_F(CompileForHopper, LinearExponentials) {
   compiler_->expect_compiles(linear_statistics(capped, product_tiles().front()));
 }
 
+/// The instructions of the plan for Blackwell's products (docs/linear.md), of which nothing else is written: sums of two
+/// tiles of 128 x 256 in tensor memory, the product of a stage, and sums that a warp takes into registers.
+TEST(CompileForBlackwell, TheInstructionsOfThePlannedProduct) {
+  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
+  if (nvrtc == nullptr || std::ranges::count(nvrtc->architectures(), 100) == 0)
+    GTEST_SKIP() << "no NVRTC that knows sm_100";
+  constexpr const char* text = R"(
+__device__ unsigned address_of(const void* shared) { return unsigned(__cvta_generic_to_shared(shared)); }
+
+extern "C" __global__ void planned(float* out, unsigned long long a, unsigned long long b, unsigned shape) {
+  __shared__ unsigned sums;
+  __shared__ unsigned long long made;
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(address_of(&made)) : "memory");
+  if (threadIdx.x < 32) {
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 512;" ::"r"(address_of(&sums))
+                 : "memory");
+    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+  }
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+  __syncthreads();
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+  const unsigned tile = sums;
+  if (threadIdx.x == 0) {
+    asm volatile(
+        "{ .reg .pred adds; setp.ne.b32 adds, %4, 0;"
+        "  tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, adds; }" ::"r"(tile),
+        "l"(a), "l"(b), "r"(shape), "r"(0)
+        : "memory");
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
+                     address_of(&made))
+                 : "memory");
+  }
+  asm volatile(
+      "{ .reg .pred done; wait: mbarrier.try_wait.parity.shared.b64 done, [%0], 0; @!done bra wait; }" ::"r"(
+          address_of(&made))
+      : "memory");
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+  unsigned taken[4];
+  asm volatile("tcgen05.ld.sync.aligned.32x32b.x4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(taken[0]), "=r"(taken[1]), "=r"(taken[2]), "=r"(taken[3])
+               : "r"(tile + (threadIdx.x / 32 << 21)));
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = __uint_as_float(taken[i]);
+  __syncthreads();
+  if (threadIdx.x < 32)
+    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 512;" ::"r"(tile));
+}
+)";
+  const auto binary =
+      nvrtc->compile({.name = "planned.cu", .text = text, .architecture_specific = true}, 100);
+  EXPECT_GT(binary.image.size(), 0U);
+  EXPECT_EQ(binary.log, "") << "warnings";
+}
+
 class CompileForArchitecture : public testing::TestWithParam<int> {};
 
 /// With CE_FULL_TESTS the oldest, the newest and the first with clusters see every operation of every variant, the others,
