@@ -131,7 +131,8 @@ bool Context::Impl::launch_empty(const Request& request, Stream stream) {
   if (problem.rows != 0) return false;
   if (problem.reduction == Reduction::none) return true;
   constexpr unsigned char nan_byte = 0xff;  // all bits set is NaN in every dtype
-  for (void* reduced : {request.arguments.loss, request.arguments.z_loss})
+  using Flags = generator::CrossEntropyFlags;
+  for (void* reduced : {request.arguments.loss, generator::output_of<&Flags::z_loss_out>(request.arguments)})
     if (reduced != nullptr)
       device->fill(reduced, problem.reduction == Reduction::mean ? nan_byte : 0,
                    static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);

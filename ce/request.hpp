@@ -79,7 +79,7 @@ template <class Tensors>
 void set_optional_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
   generator::for_each_optional_tensor<Tensors>([&](const auto& row, auto member) {
     if (const void* data = (tensors.*member).data; data != nullptr)
-      std::memcpy(reinterpret_cast<std::byte*>(&arguments) + row.argument, &data, sizeof data);
+      std::memcpy(reinterpret_cast<std::byte*>(&arguments) + argument_of(row), &data, sizeof data);
   });
 }
 
@@ -95,11 +95,9 @@ inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Argument
   arguments.output = tensors.grad.data;
   arguments.upstream = tensors.upstream.data;
   // What forward kernels write.
-  const auto given = [](const ConstTensor& tensor) {
-    return const_cast<float*>(static_cast<const float*>(tensor.data));
-  };
-  arguments.lse = given(tensors.lse);
-  arguments.entropy = given(tensors.entropy);
+  using Flags = generator::CrossEntropyFlags;
+  generator::output_of<&Flags::lse_out>(arguments) = const_cast<void*>(tensors.lse.data);
+  generator::output_of<&Flags::entropy_out>(arguments) = const_cast<void*>(tensors.entropy.data);
   set_optional_addresses(tensors, arguments);
 }
 

@@ -67,6 +67,7 @@ std::string_view kernel_type(DType dtype) {
   switch (dtype) {
     case DType::i32: return "int32";
     case DType::i64: return "int64";
+    case DType::u8: return "unsigned char";
     default: return name(dtype);
   }
 }
@@ -84,6 +85,15 @@ class Text {
  private:
   std::string text_;
 };
+
+/// Whether there is such an output, and how kernels reach it: `problem::lse_of(arguments)[row]`.
+void write_output(Text& text, const Problem& problem, const CrossEntropyOutput& output) {
+  const std::string_view type = kernel_type(output.dtype_of(problem));
+  text.line("  static constexpr bool {} = {};", output.word, problem.has.*output.field);
+  text.line("  CE_DEVICE static {}* {}_of(const Arguments& arguments) {{", type, output.tensor);
+  text.line("    return static_cast<{}*>(arguments.outputs[{}]);", type, place_of(output));
+  text.line("  }}");
+}
 
 /// What the kernels of the sums need to know.
 void write_losses(Text& text, const Problem& problem) {
@@ -104,8 +114,7 @@ void write_losses(Text& text, const Problem& problem) {
   }
   for (const CrossEntropyInput& input : cross_entropy_inputs)
     text.line("  static constexpr bool {} = {};", input.word, problem.has.*input.field);
-  for (const CrossEntropyOutput& output : cross_entropy_outputs)
-    text.line("  static constexpr bool {} = {};", output.word, problem.has.*output.field);
+  for (const CrossEntropyOutput& output : cross_entropy_outputs) write_output(text, problem, output);
 }
 
 void write_cross_entropy(Text& text, const Problem& problem) {

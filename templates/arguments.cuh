@@ -21,8 +21,8 @@ struct TargetStatus {
 /// The most rows whose kernel, where there is a gradient, counts rows and adds up losses by itself.
 [[maybe_unused]] constexpr long long most_fused_rows = 128;
 
-/// The most options of cross entropy that have an amount.
-[[maybe_unused]] constexpr int most_amounts = 8;
+/// The most options of cross entropy that have an amount, and the most outputs that it has beside its loss.
+[[maybe_unused]] constexpr int most_amounts = 8, most_outputs = 8;
 
 /// Scratch of a call, in device memory. The counters are zero between calls. Reductions `mean` and `sum` use
 /// the losses, variants that hand rows out use the counters.
@@ -70,18 +70,15 @@ struct Arguments {
   const void* target;    ///< [rows]: class indices
   const void* weight;    ///< [columns]: of the classes
   const void* upstream;  ///< [rows] or [1]: gradient of the loss
-  float* lse;            ///< [rows]: logsumexp; written, or read with problem::from_lse
   void* loss;            ///< [rows] for reduction none, else [1]
-  void* z_loss;          ///< the same
-  float* logprob;  ///< [rows]: log-probability of the target; written, or read by cross_entropy_backward
-  float* entropy;  ///< [rows]; written, or read by cross_entropy_backward with entropy_upstream
+  /// Of cross entropy, beside the loss: problem::NAME_of(arguments) is each, with its type, as the table
+  /// cross_entropy_outputs has them. Where the forward has left them, or the caller, they are read.
+  void* outputs[most_outputs];
   const float* row_weight;        ///< [rows]
   const float* row_scale;         ///< [rows]: multiplies `scale`
   const float* divisor;           ///< [1]: of the mean
   const float* entropy_upstream;  ///< [rows]: gradients of the entropies
   const float* lse_upstream;      ///< [rows]: gradients of the logsumexps
-  long long* argmax;              ///< [rows]
-  unsigned char* hit;             ///< [rows]: 1 where argmax is the target, else 0
   Workspace* workspace;
   void* partials;  ///< [most_split_blocks x split_partial_bytes], of the variant `split`; aligned to 16 bytes
   TargetStatus* status;

@@ -190,7 +190,6 @@ struct CrossEntropyOutput {
   std::string_view word;           ///< in keys, sources and JSON
   std::string_view tensor;         ///< as include/ce/operations.hpp names it
   TensorOfOperations<Tensor> member;
-  std::size_t argument;  ///< its offset in Arguments
   Kind kind = Kind::of_rows;
   DType dtype = DType::f32;                  ///< of Kind::of_rows
   bool CrossEntropyFlags::*needs = nullptr;  ///< the option without which there is nothing to write
@@ -211,7 +210,6 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "z_loss_out",
      .member = {.of_forward = &CrossEntropy::Tensors::z_loss_out,
                 .of_merge = &CrossEntropyMerge::Tensors::z_loss_out},
-     .argument = offsetof(Arguments, z_loss),
      .kind = CrossEntropyOutput::Kind::of_losses,
      .needs = &CrossEntropyFlags::z_loss,
      .flag = "--z-loss-out",
@@ -220,7 +218,6 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .word = "lse_out",
      .tensor = "lse",
      .member = {.of_forward = &CrossEntropy::Tensors::lse, .of_merge = &CrossEntropyMerge::Tensors::lse},
-     .argument = offsetof(Arguments, lse),
      .of_all_classes = true,
      .of_shards = true,
      .tolerance = {.relative = 1e-6, .absolute = 4e-6, .absolute_of_logits = 2},
@@ -231,7 +228,6 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "logprob",
      .member = {.of_forward = &CrossEntropy::Tensors::logprob,
                 .of_merge = &CrossEntropyMerge::Tensors::logprob},
-     .argument = offsetof(Arguments, logprob),
      .of_classes = true,
      .tolerance = {.relative = 1e-5, .relative_of_logits = 4},
      .flag = "--logprob",
@@ -241,7 +237,6 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "entropy",
      .member = {.of_forward = &CrossEntropy::Tensors::entropy,
                 .of_merge = &CrossEntropyMerge::Tensors::entropy},
-     .argument = offsetof(Arguments, entropy),
      .of_all_classes = true,
      .of_shards = true,
      .tolerance = {.relative = 1e-5, .absolute = 1e-5, .absolute_of_logits = 8},
@@ -252,7 +247,6 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "argmax",
      .member = {.of_forward = &CrossEntropy::Tensors::argmax,
                 .of_merge = &CrossEntropyMerge::Tensors::argmax},
-     .argument = offsetof(Arguments, argmax),
      .dtype = DType::i64,
      .of_all_classes = true,
      .of_shards = true,
@@ -262,13 +256,46 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .word = "hit_out",
      .tensor = "hit",
      .member = {.of_forward = &CrossEntropy::Tensors::hit, .of_merge = &CrossEntropyMerge::Tensors::hit},
-     .argument = offsetof(Arguments, hit),
      .dtype = DType::u8,
      .of_classes = true,
      .of_all_classes = true,
      .flag = "--hit",
      .help = "Write whether that is the target"},
 }};
+
+/// The place of a field's row in a table, where it must be.
+template <const auto& table>
+[[nodiscard]] constexpr std::size_t place_in(bool CrossEntropyFlags::*field) noexcept {
+  std::size_t i = 0;
+  while (table[i].field != field) ++i;
+  return i;
+}
+
+/// The place of an output in the table is that of its tensor in Arguments.
+[[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOutput& output) noexcept {
+  return static_cast<std::size_t>(&output - cross_entropy_outputs.data());
+}
+static_assert(cross_entropy_outputs.size() <= most_outputs);
+
+/// The offset of its tensor in Arguments.
+[[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyOutput& output) noexcept {
+  return offsetof(Arguments, outputs) + place_of(output) * sizeof(void*);
+}
+[[nodiscard]] constexpr std::size_t argument_of(bool CrossEntropyFlags::*output) noexcept {
+  return argument_of(cross_entropy_outputs[place_in<cross_entropy_outputs>(output)]);
+}
+
+/// Where kernels find the tensor of an output.
+template <bool CrossEntropyFlags::*output>
+[[nodiscard]] constexpr void*& output_of(Arguments& arguments) noexcept {
+  constexpr std::size_t place = place_in<cross_entropy_outputs>(output);
+  return arguments.outputs[place];
+}
+template <bool CrossEntropyFlags::*output>
+[[nodiscard]] constexpr void* output_of(const Arguments& arguments) noexcept {
+  constexpr std::size_t place = place_in<cross_entropy_outputs>(output);
+  return arguments.outputs[place];
+}
 
 /// An input in f32 that a call may give beside its targets, weights and the gradient of its loss.
 struct CrossEntropyInput {
@@ -357,7 +384,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .word = "saved_logprob",
      .tensor = "logprob",
      .member = {.of_backward = &CrossEntropyBackward::Tensors::logprob},
-     .argument = offsetof(Arguments, logprob),
+     .argument = argument_of(&CrossEntropyFlags::logprob_out),
      .of_classes = true,
      .of_gradient = true,
      .of_backward = true,
@@ -367,12 +394,16 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .word = "given_lse",
      .tensor = "given_lse",
      .member = {.of_forward = &CrossEntropy::Tensors::given_lse},
-     .argument = offsetof(Arguments, lse),
+     .argument = argument_of(&CrossEntropyFlags::lse_out),
      .of_classes = true,
      .of_loss = true,
      .flag = "--given-lse",
      .help = "Losses follow from the targets' logits and given logsumexps"},
 }};
+
+[[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyInput& input) noexcept {
+  return input.argument;
+}
 
 /// Visits the rows of a table without a loop at run time, for the way of a call.
 template <const auto& table, class Visit>
@@ -390,14 +421,6 @@ constexpr void for_each_optional_tensor(const Visit& visit) {
   };
   for_each_row<cross_entropy_outputs>(visit_own);
   for_each_row<cross_entropy_inputs>(visit_own);
-}
-
-/// The place of a field's row in a table, where it must be.
-template <const auto& table>
-[[nodiscard]] constexpr std::size_t place_in(bool CrossEntropyFlags::*field) noexcept {
-  std::size_t i = 0;
-  while (table[i].field != field) ++i;
-  return i;
 }
 
 /// The place of an option in the table is that of its amount in Arguments.

@@ -200,7 +200,7 @@ struct CrossEntropy : OperationDefaults {
   }
   CE_DEVICE void prepare(const BatchScalars& of_all_rows) {
     batch = of_all_rows;
-    if constexpr (!forward) total.lse = if_scaled(arguments.lse[row]);
+    if constexpr (!forward) total.lse = if_scaled(problem::lse_of(arguments)[row]);
   }
   CE_DEVICE void set_target(Element logit) {
     if (target == nowhere || problem::from_statistics) return;
@@ -341,9 +341,9 @@ struct CrossEntropy : OperationDefaults {
       float distance = logits.unit() * u_target - total.lse;
       const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
       // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
-      if constexpr (problem::saved_logprob) distance = arguments.logprob[row];
+      if constexpr (problem::saved_logprob) distance = problem::logprob_of(arguments)[row];
       total.logprob = distance;
-      if constexpr (entropy_gradient) total.entropy = arguments.entropy[row];
+      if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
       total.log_sum = 0.f;
       find_factor();
       set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
@@ -519,9 +519,9 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void put_results() const {
     if (!needs_all_rows && dead) {
       put_losses(dead_value, dead_value);
-      if constexpr (problem::logprob_out) arguments.logprob[row] = dead_value;
-      if constexpr (problem::entropy_out) arguments.entropy[row] = dead_value;
-      if constexpr (problem::hit_out) arguments.hit[row] = 0;
+      if constexpr (problem::logprob_out) problem::logprob_of(arguments)[row] = dead_value;
+      if constexpr (problem::entropy_out) problem::entropy_of(arguments)[row] = dead_value;
+      if constexpr (problem::hit_out) problem::hit_of(arguments)[row] = 0;
       return;
     }
     const Stats& stats = total.stats;
@@ -539,13 +539,15 @@ struct CrossEntropy : OperationDefaults {
       z_loss = weigh(total.factor, z_loss);
     }
     put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
-    if constexpr (problem::logprob_out) arguments.logprob[row] = dead ? dead_value : total.logprob;
-    if constexpr (problem::entropy_out) arguments.entropy[row] = dead ? dead_value : total.entropy;
-    if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
+    if constexpr (problem::logprob_out)
+      problem::logprob_of(arguments)[row] = dead ? dead_value : total.logprob;
+    if constexpr (problem::entropy_out)
+      problem::entropy_of(arguments)[row] = dead ? dead_value : total.entropy;
+    if constexpr (problem::lse_out) problem::lse_of(arguments)[row] = total.lse;
     if constexpr (Stats::indices) {
       const int argmax = stats.first_largest();
-      if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
-      if constexpr (problem::hit_out) arguments.hit[row] = target_class() == argmax;
+      if constexpr (problem::argmax_out) problem::argmax_of(arguments)[row] = argmax;
+      if constexpr (problem::hit_out) problem::hit_of(arguments)[row] = target_class() == argmax;
     }
   }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
@@ -557,7 +559,7 @@ struct CrossEntropy : OperationDefaults {
       static_cast<problem::Loss*>(arguments.loss)[row] =
           from_float<problem::Loss>(problem::z_loss ? loss + z_loss : loss);
       if constexpr (problem::z_loss_out)
-        static_cast<problem::Loss*>(arguments.z_loss)[row] = from_float<problem::Loss>(z_loss);
+        problem::z_loss_out_of(arguments)[row] = from_float<problem::Loss>(z_loss);
     }
   }
 };

@@ -62,8 +62,7 @@ CE_DEVICE void put_sums(const Arguments& arguments, float loss, float z_loss, co
     z_loss /= float(counted.rows);
   }
   *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(loss + z_loss);
-  if constexpr (problem::z_loss_out)
-    *static_cast<problem::Loss*>(arguments.z_loss) = from_float<problem::Loss>(z_loss);
+  if constexpr (problem::z_loss_out) *problem::z_loss_out_of(arguments) = from_float<problem::Loss>(z_loss);
   arguments.workspace->finished = 0;
 }
 

@@ -125,6 +125,7 @@ TEST_F(RequestTest, EveryOptionIsThere) {
                                       .rows = rows,
                                       .columns = columns}));
   EXPECT_NO_THROW(generator::validate(request.problem));
+  using Flags = generator::CrossEntropyFlags;
   const Arguments& arguments = request.arguments;
   EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::smoothing, arguments), 0.25f);
   EXPECT_EQ(amount_of(&generator::CrossEntropyFlags::z_loss, arguments), 2.f);
@@ -134,10 +135,10 @@ TEST_F(RequestTest, EveryOptionIsThere) {
   EXPECT_EQ(arguments.weight, tensors.weight.data);
   EXPECT_EQ(arguments.upstream, tensors.upstream.data);
   EXPECT_EQ(arguments.loss, tensors.loss.data);
-  EXPECT_EQ(arguments.z_loss, tensors.z_loss_out.data);
-  EXPECT_EQ(arguments.lse, tensors.lse.data);
-  EXPECT_EQ(arguments.argmax, tensors.argmax.data);
-  EXPECT_EQ(arguments.hit, tensors.hit.data);
+  EXPECT_EQ(generator::output_of<&Flags::z_loss_out>(arguments), tensors.z_loss_out.data);
+  EXPECT_EQ(generator::output_of<&Flags::lse_out>(arguments), tensors.lse.data);
+  EXPECT_EQ(generator::output_of<&Flags::argmax_out>(arguments), tensors.argmax.data);
+  EXPECT_EQ(generator::output_of<&Flags::hit_out>(arguments), tensors.hit.data);
 }
 
 TEST_F(RequestTest, WhatIsOnlyReadMayOverlap) {
@@ -190,7 +191,7 @@ TEST_F(RequestTest, TheGradientOfASumIsThatOfItsLosses) {
   EXPECT_NE(none.problem,
             bind(CrossEntropyBackward{.reduction = Reduction::mean}, tensors, *device_).problem);
   EXPECT_EQ(none.problem.loss_dtype, DType::bf16);
-  EXPECT_EQ(none.arguments.lse, tensors.lse.data);
+  EXPECT_EQ(generator::output_of<&generator::CrossEntropyFlags::lse_out>(none.arguments), tensors.lse.data);
   EXPECT_NO_THROW(generator::validate(none.problem));
 }
 

@@ -1,8 +1,11 @@
 #include "generator/source.hpp"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +14,7 @@
 
 #include "base/digest.hpp"
 #include "ce/error.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 #include "templates/arguments.cuh"
@@ -114,6 +118,24 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
         EXPECT_FALSE(is(text, other, !on)) << to_text(config) << ": " << option << ", " << other;
       }
     }
+  }
+}
+
+/// Kernels look for an output where the host puts its address, and as what the host takes its elements for.
+TEST(Source, OutputsHaveTheirPlacesAndTypes) {
+  Problem problem = cross_entropy_problem;
+  problem.loss_dtype = DType::bf16;
+  const std::string text =
+      generate(problem, space(problem, test::limits_of(90)).front()).sources.front().text;
+  const std::map<DType, std::string> types{
+      {DType::f32, "f32"}, {DType::bf16, "bf16"}, {DType::i64, "int64"}, {DType::u8, "unsigned char"}};
+  for (const CrossEntropyOutput& output : cross_entropy_outputs) {
+    const std::size_t place = (argument_of(output) - offsetof(Arguments, outputs)) / sizeof(void*);
+    const std::string& type =
+        types.at(output.kind == CrossEntropyOutput::Kind::of_losses ? problem.loss_dtype : output.dtype);
+    EXPECT_THAT(text, testing::HasSubstr(fmt::format("static {0}* {1}_of(const Arguments& arguments) {{\n"
+                                                     "    return static_cast<{0}*>(arguments.outputs[{2}]);",
+                                                     type, output.tensor, place)));
   }
 }
 

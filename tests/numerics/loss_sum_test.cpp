@@ -133,16 +133,16 @@ TEST(LossSum, CountsRowsWithoutALoss) {
   ZeroedWorkspace workspace(problem);
   TargetStatus status{};
   float loss = 0;
-  const Arguments arguments{.input = logits.data(),
-                            .input_layout = {.row = problem.columns, .column = 1},
-                            .rows = problem.rows,
-                            .target = targets.data(),
-                            .loss = &loss,
-                            .row_weight = weights.data(),
-                            .argmax = argmax.data(),
-                            .workspace = workspace.get(),
-                            .status = &status,
-                            .ignore_index = ignored};
+  Arguments arguments{.input = logits.data(),
+                      .input_layout = {.row = problem.columns, .column = 1},
+                      .rows = problem.rows,
+                      .target = targets.data(),
+                      .loss = &loss,
+                      .row_weight = weights.data(),
+                      .workspace = workspace.get(),
+                      .status = &status,
+                      .ignore_index = ignored};
+  generator::output_of<&generator::CrossEntropyFlags::argmax_out>(arguments) = argmax.data();
   tuner::Kernel(*device, tuner::build(*device, cache, problem, config_of_rows))
       .launch(problem, arguments, nullptr);
   device->synchronize(nullptr);

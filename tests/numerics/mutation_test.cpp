@@ -369,7 +369,7 @@ const RowMutation row_mutations[] = {
     {"outputs with the scale of another row",
      "operation.logits = Logits(operation.arguments).of_row(this->kept_scale());", ";",
      ask_for_scales_under_a_cap, decoupled},
-    {"a log-probability that is given and not read", "distance = arguments.logprob[row];", "",
+    {"a log-probability that is given and not read", "distance = problem::logprob_of(arguments)[row];", "",
      ask_for_backward, elementwise},
     {"a loss without the logsumexp that is given", "logits.unit() * u_target - total.lse;",
      "logits.unit() * u_target;", ask_for_losses_of_lse, elementwise},

@@ -271,7 +271,7 @@ class CrossEntropyTrial {
     } else if (input.field == &CrossEntropyFlags::given_lse) {
       CrossEntropyInputs inputs = inputs_;
       values = cross_entropy(inputs)[&CrossEntropyFlags::lse_out];
-      builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+      builder_.add_vector(std::string(input.tensor), argument_of(input), DType::f32, values);
       inputs_.lse = values;
       return;
     } else if (input.field == &CrossEntropyFlags::row_weights) {
@@ -284,7 +284,7 @@ class CrossEntropyTrial {
       (input.field == &CrossEntropyFlags::lse_upstream ? inputs_.lse_upstream : inputs_.entropy_upstream) =
           values;
     }
-    builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+    builder_.add_vector(std::string(input.tensor), argument_of(input), DType::f32, values);
   }
 
   /// What the forward leaves for the backward.
@@ -298,13 +298,14 @@ class CrossEntropyTrial {
       builder_.add_vector(name, argument, DType::f32, values);
       return std::span<const double>(values);
     };
-    inputs_.lse = add("lse", offsetof(Arguments, lse), forward[&CrossEntropyFlags::lse_out], lse_);
+    inputs_.lse =
+        add("lse", argument_of(&CrossEntropyFlags::lse_out), forward[&CrossEntropyFlags::lse_out], lse_);
     if (problem_.has.saved_logprob)
-      inputs_.logprob =
-          add("logprob", offsetof(Arguments, logprob), forward[&CrossEntropyFlags::logprob_out], logprob_);
+      inputs_.logprob = add("logprob", argument_of(&CrossEntropyFlags::logprob_out),
+                            forward[&CrossEntropyFlags::logprob_out], logprob_);
     if (reads_entropy(problem_))
-      inputs_.entropy =
-          add("entropy", offsetof(Arguments, entropy), forward[&CrossEntropyFlags::entropy_out], entropy_);
+      inputs_.entropy = add("entropy", argument_of(&CrossEntropyFlags::entropy_out),
+                            forward[&CrossEntropyFlags::entropy_out], entropy_);
   }
 
   void add_results(const CrossEntropyReference& reference) {
@@ -333,12 +334,12 @@ class CrossEntropyTrial {
     const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute, slack);
     if (problem_.has.z_loss_out)
-      add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0,
-               z_slack);
+      add_loss("z_loss_out", argument_of(&CrossEntropyFlags::z_loss_out), reference.z_losses,
+               reference.z_loss, 1e-5, 0, z_slack);
     for (const CrossEntropyOutput& output : cross_entropy_outputs) {
       if (!(problem_.has.*output.field) || output.kind != CrossEntropyOutput::Kind::of_rows) continue;
       const auto& [by_itself, beside, of_logits, beside_of_logits] = output.tolerance;
-      builder_.add_result(std::string(output.tensor), output.argument, output.dtype, problem_.rows);
+      builder_.add_result(std::string(output.tensor), argument_of(output), output.dtype, problem_.rows);
       builder_.expect_result(
           reference[output.field], by_itself + of_logits * logit_error_,
           beside + beside_of_logits * logit_error_,

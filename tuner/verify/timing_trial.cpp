@@ -57,11 +57,11 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
   for (const CrossEntropyInput& input : cross_entropy_inputs)
     if (problem.has.*input.field) {
       std::vector<double> values = filled(input.elements(problem), input.of_backward ? -log_columns : 1);
-      builder.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+      builder.add_vector(std::string(input.tensor), argument_of(input), DType::f32, values);
     }
   if (reads_entropy(problem)) {
     std::vector<double> entropy = filled(problem.rows, std::max(0., log_columns - 2));
-    builder.add_vector("entropy", offsetof(Arguments, entropy), DType::f32, entropy);
+    builder.add_vector("entropy", argument_of(&CrossEntropyFlags::entropy_out), DType::f32, entropy);
   }
   if (is_sharded(problem.operation)) {
     const bool merges = problem.operation == Operation::cross_entropy_merge;
@@ -83,14 +83,14 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
   if (problem.operation == Operation::cross_entropy_backward) {
     // Nearly that of the normal deviates with standard deviation 2 that the rows hold.
     std::vector<double> lse = filled(problem.rows, log_columns + 2);
-    builder.add_vector("lse", offsetof(Arguments, lse), DType::f32, lse);
+    builder.add_vector("lse", argument_of(&CrossEntropyFlags::lse_out), DType::f32, lse);
     return;
   }
   const std::int64_t losses = problem.reduction == Reduction::none ? problem.rows : 1;
   builder.add_result("loss", offsetof(Arguments, loss), problem.loss_dtype, losses);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
     if (problem.has.*output.field)
-      builder.add_result(std::string(output.tensor), output.argument, output.dtype_of(problem),
+      builder.add_result(std::string(output.tensor), argument_of(output), output.dtype_of(problem),
                          output.elements(problem));
 }
 
