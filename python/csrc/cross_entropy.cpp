@@ -169,11 +169,23 @@ void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   const Tensor grad = arguments.tensor(), upstream = arguments.tensor();
   require_same_device(upstream, "upstream", grad);
-  if (!grad.is_dense())
-    refuse(Refusal::value_error, std::string() + name + ": grad has gaps; expected a dense tensor");
+  if (upstream.elements() != 1)
+    refuse(Refusal::value_error, std::string() + name + ": upstream has sizes " + text_of(upstream.sizes()) +
+                                     "; expected one element");
   if (grad.elements() == 0) return;
-  const ce_tensor elements = vector_of(grad), factor = vector_of(upstream);
-  require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+  const ce_tensor factor = vector_of(upstream);
+  const auto scale = [&](const ce_tensor& elements) {
+    require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+  };
+  if (grad.is_dense()) return scale(vector_of(grad));
+  if (const std::optional<ce_tensor> elements = elements_of(grad)) return scale(*elements);
+  if (grad.overlaps_itself())
+    refuse(Refusal::value_error,
+           std::string() + name + ": grad has elements that share memory; expected memory for each");
+  hint_at_copy(name, "grad");
+  const Tensor copy = grad.copy_in({});
+  scale(vector_of(copy));
+  grad.overwrite(copy);
 }
 
 }  // namespace

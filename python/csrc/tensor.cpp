@@ -52,7 +52,7 @@ std::optional<bool> is_outside(std::span<const std::int64_t> sizes, std::span<co
                                std::size_t a, std::size_t b) {
   if (strides[a] == 0 || strides[b] == 0) return std::nullopt;
   if (strides[a] != strides[b]) return strides[a] > strides[b];
-  if (sizes[a] > sizes[b]) return false;
+  if (sizes[a] > sizes[b]) return true;
   return std::nullopt;
 }
 
