@@ -29,24 +29,18 @@ std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operat
 }
 
 Input::Input(Tensor&& given, const char* argument, RowPlan& plan) : tensor_(std::move(given)) {
-  const std::optional<ce_tensor> known = rows_of(tensor_, plan.dim, plan.order);
-  if (known)
-    rows_ = *known;
-  else
-    copy(argument, plan, plan.order);
-  if (rows_.batch_rows == 0 || rows_.batch_rows == plan.batch_rows) return;
-  if (plan.batched == nullptr) {
-    plan.batch_rows = rows_.batch_rows;
-    plan.batched = &tensor_;
-  } else {
-    copy(argument, plan, plan.batched->memory_order());
+  const auto agrees = [&plan](const std::optional<ce_tensor>& rows) {
+    return rows && (rows->batch_rows == 0 || plan.batched == nullptr || rows->batch_rows == plan.batch_rows);
+  };
+  std::optional<ce_tensor> known = rows_of(tensor_, plan.dim, plan.order);
+  if (!agrees(known)) {
+    hint_at_copy(plan.operation, argument);
+    // Dense in the order of the matrix with batches, the copy has the same batches, or none.
+    tensor_ = tensor_.copy_in(plan.batched != nullptr ? plan.batched->memory_order() : plan.order);
+    known = rows_of(tensor_, plan.dim, plan.order);
   }
-}
-
-void Input::copy(const char* argument, const RowPlan& plan, std::span<const std::size_t> order) {
-  hint_at_copy(plan.operation, argument);
-  tensor_ = tensor_.copy_in(order);
-  rows_ = rows_of(tensor_, plan.dim, plan.order).value();
+  rows_ = known.value();
+  plan.add(tensor_, rows_);
 }
 
 Output::Output(const Tensor& place, const char* argument, RowPlan& plan, Content content) : place_(place) {
@@ -65,10 +59,7 @@ Output::Output(const Tensor& place, const char* argument, RowPlan& plan, Content
     known = rows_of(*scratch_, plan.dim);
   }
   rows_ = known.value();
-  if (rows_.batch_rows != 0 && plan.batched == nullptr) {
-    plan.batch_rows = rows_.batch_rows;
-    plan.batched = scratch_ ? &*scratch_ : &place;
-  }
+  plan.add(scratch_ ? *scratch_ : place, rows_);
 }
 
 void Output::finish() const {

@@ -79,12 +79,18 @@ void require_same_sizes(const Tensor& tensor, const Tensor& like, const char* op
 struct RowPlan {
   const char* operation;
   std::size_t dim;  ///< along which rows lie
-  bool any_order =
-      false;  ///< nothing but the matrices counts rows, so that they may come as they lie in memory
+  /// Nothing but the matrices counts rows, so that they may come as they lie in memory.
+  bool any_order = false;
   /// The dimensions in the order in which rows are counted, the slowest first; empty: as they are.
   std::vector<std::size_t> order = {};
   std::int64_t batch_rows = 0;      ///< 0: no matrix has batches so far
   const Tensor* batched = nullptr;  ///< the first that has
+
+  void add(const Tensor& matrix, const ce_tensor& rows) {
+    if (rows.batch_rows == 0 || batched != nullptr) return;
+    batch_rows = rows.batch_rows;
+    batched = &matrix;
+  }
 };
 
 /// What is read, as rows; a copy where the layout is beyond the kernels.
@@ -97,8 +103,6 @@ class Input {
   [[nodiscard]] const ce_tensor& rows() const noexcept { return rows_; }
 
  private:
-  void copy(const char* argument, const RowPlan& plan, std::span<const std::size_t> order);
-
   Tensor tensor_;
   ce_tensor rows_;
 };
