@@ -12,7 +12,6 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <utility>
 
@@ -243,7 +242,8 @@ class CublasLtMatmuls final : public MatmulLibrary {
     const std::optional<lt::HeuristicResult> as_it_is = check(description, own, most_workspace);
     if (!as_it_is) return {};
     std::vector<lt::HeuristicResult> all;
-    for (const Attribute& attribute : attributes | std::views::reverse) {
+    for (std::size_t i = attributes.size(); i-- > 0;) {
+      const Attribute& attribute = attributes[i];
       const auto first = static_cast<std::ptrdiff_t>(all.size());
       for (const std::uint32_t value : values_of(attribute, own)) {
         lt::Algorithm other = own;
@@ -257,9 +257,9 @@ class CublasLtMatmuls final : public MatmulLibrary {
       if (attribute.config == lt::config_tile)
         std::ranges::stable_sort(all.begin() + first, all.end(), {}, distance);
     }
+    all.resize(std::min(all.size(), static_cast<std::size_t>(most)));
     std::vector<MatmulAlgorithm> algorithms;
-    for (const lt::HeuristicResult& result : all | std::views::take(most))
-      algorithms.push_back(algorithm_of(result));
+    for (const lt::HeuristicResult& result : all) algorithms.push_back(algorithm_of(result));
     return algorithms;
   }
 
