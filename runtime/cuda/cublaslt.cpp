@@ -252,7 +252,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
       }
       // Of the many tiles those first that take about as many waves of blocks.
       const auto distance = [&](const lt::HeuristicResult& result) {
-        return std::abs(std::log(result.waves / as_it_is->waves));
+        return std::abs(result.waves - as_it_is->waves);
       };
       if (attribute.config == lt::config_tile)
         std::ranges::stable_sort(all.begin() + first, all.end(), {}, distance);
