@@ -22,6 +22,7 @@ _with_grad_in_place = _native.fast(_operators._cross_entropy_with_grad_)
 _backward = _native.fast(_operators._cross_entropy_backward)
 _scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_increment_version = torch.autograd.graph.increment_version
 
 MEAN_OR_SUM = (1, 2)
 
@@ -90,10 +91,12 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             if in_place:
                 loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted, False, False)
+                overwritten(logits)
                 grad = logits.detach()
             else:
                 loss, grad, *others = _with_grad(logits, target, weight, upstream, *inputs, *wanted, False, False)
             ctx.save_for_backward(grad)
+            ctx.in_place = in_place
         else:
             if in_place:
                 raise ValueError(
@@ -122,7 +125,7 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
-            return scaled(grad, grad_loss, _keeps_graph()), *none
+            return scaled(grad, grad_loss, _keeps_graph(), ctx.in_place), *none
         logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
@@ -212,13 +215,31 @@ def refuse_second(name: str, instead: str | None = None) -> None:
         )
 
 
-def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:
+def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) -> Tensor:
     """The gradient times a number on the device, in its own memory unless it is needed again. Where the number is 1 the
-    gradient is not even read."""
+    gradient is not even read.
+
+    Args:
+        in_place: whether its memory is that of the logits.
+    """
     if is_kept:
         grad = grad.clone()
     _scale_gradient(grad, factor)
+    if in_place and not is_kept:
+        overwritten(grad)
     return grad
+
+
+def overwritten(logits: Tensor) -> None:
+    """To be called where a gradient took the memory of the logits: whoever has saved them for a backward of its own
+    then fails there, as after every other operation in place. Compiled code finds out by itself."""
+    if not torch.compiler.is_compiling():
+        _increment_version(logits)
+
+
+def is_kept_graph() -> bool:
+    """Whether the backward that is running keeps its graph for another one (retain_graph)."""
+    return not torch.compiler.is_compiling() and _keeps_graph()
 
 
 def compiled_cross_entropy(

@@ -223,8 +223,9 @@ def cross_entropy(
         upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
-            nothing else is allocated. For reductions mean and sum; lse has no gradient then. Compiled code leaves the
-            logits as they are.
+            nothing else is allocated. For reductions mean and sum; lse has no gradient then. A backward for which
+            something else has saved the logits fails, as after any operation in place. Compiled code leaves the logits
+            as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which.
         return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too.
