@@ -68,7 +68,7 @@ def vocab_parallel_cross_entropy(
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
-    upstream: Tensor | None = None,
+    upstream: Tensor | float | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
     plan: str = "automatic",
@@ -141,8 +141,14 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"{_NAME}: plan is {plan!r}; expected 'automatic', 'gather' or 'exchange'")
     autocast = torch.is_autocast_enabled(logits.device.type)
     f32_loss = loss_dtype is torch.float32 or (loss_dtype is None and (autocast or logits.dtype is torch.float32))
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
+    if upstream is not None:
+        upstream = functional.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+    if return_hit and probabilities:
+        raise ValueError(f"{_NAME}: return_hit is True; expected False where target holds probabilities")
     if divisor is not None:
-        divisor = functional._divisor_of(divisor, reduction, logits)
+        divisor = functional.divisor_of(divisor, reduction, logits, _NAME)
     row_scale = None
     if isinstance(logit_scale, Tensor):
         row_scale, logit_scale = functional.scale_of_rows(logit_scale, logits.shape[:-1], _NAME), 1.0
