@@ -416,6 +416,21 @@ def test_transformers_with_the_trainer(tmp_path, seed):
         ct.restore(before)
 
 
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("counts", [False, True])
+def test_transformers_of_no_items(counts, cpu, device, seed):
+    if device.type == "cpu":
+        ct.configure(cpu=cpu)
+    logits = torch.randn(2, 5, 20, device=device, requires_grad=True)
+    labels = torch.full((2, 5), IGNORED, device=device)
+    if counts:
+        labels[0, 3] = 7
+    of_torch = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum") / 0
+    for items in (0, torch.tensor(0, device=device)):
+        made = transformers.CeForCausalLMLoss(logits, labels, 20, num_items_in_batch=items)
+        torch.testing.assert_close(made, of_torch, equal_nan=True)
+
+
 @pytest.mark.parametrize("sizes", [(40,), (6, 40), (2, 5, 40)])
 def test_trl(sizes, device, seed):
     logits = torch.randn(*sizes, device=device, requires_grad=True)
