@@ -321,6 +321,30 @@ def test_the_linear_layer_names_what_is_wrong(case, device):
             ct.linear_cross_entropy(**{**arguments, **on(device, given)})
 
 
+RANKS = {
+    "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
+    "half an index": (TypeError, "ignore_index is 1.5; expected an integer", {"ignore_index": 1.5}),
+    "list as target": (TypeError, "target is of type list; expected a tensor", {"target": [0] * ROWS}),
+    "wide weight": (TypeError, r"weight\.dtype is torch\.float64; expected", {"weight": float64(CLASSES)}),
+    "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
+    "divisor of a sum": (ValueError, "divisor is 3; expected None", {"divisor": 3, "reduction": "sum"}),
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_calls_of_ranks_name_what_is_wrong(case, device):
+    kind, message, given = RANKS[case]
+    target = torch.arange(ROWS, device=device)
+    logits = torch.zeros(ROWS, CLASSES, device=device, requires_grad=True)
+    with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_cross_entropy: " + message):
+        ct.vocab_parallel_cross_entropy(**{"logits": logits, "target": target, **on(device, given)})
+    if "weight" in given:
+        return
+    layer = {"input": logits, "linear_weight": torch.zeros(CLASSES, CLASSES, device=device)}
+    with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
+        ct.vocab_parallel_linear_cross_entropy(**{**layer, "target": target, **on(device, given)})
+
+
 def test_what_wraps_a_function_is_not_seen(device):
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'target'"):
         ct.linear_cross_entropy(torch.zeros(1, 2), torch.zeros(3, 2))

@@ -343,6 +343,9 @@ def cross_entropy(
             inplace_backward,
             check,
             (return_z_loss, return_lse, return_argmax, return_hit),
+            asked,
+            dtype,
+            wants_gradient,
         )
     except _arguments.REFUSALS as error:
         given = {
@@ -380,19 +383,21 @@ def _cross_entropy(
     inplace_backward: bool,
     check: bool,
     returned: tuple[bool, bool, bool, bool],
+    asked: bool,
+    dtype: torch.dtype,
+    wants_gradient: bool,
 ) -> Any:
     """Every call but the simplest.
 
     Args:
         first_numbers: of those that the operators take, up to the soft cap.
         returned: beside the loss: z-loss, lse, argmax and hit.
+        asked: whether one of them is.
+        dtype: of the input.
     """
     name = "ce.torch.cross_entropy"
     return_z_loss, return_lse, return_argmax, return_hit = returned
-    asked = any(returned)
     ignore_index, code, label_smoothing, z_loss, cap = first_numbers
-    dtype = input.dtype
-    wants_gradient = input.requires_grad and torch.is_grad_enabled()
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
     if divisor is not None:
@@ -447,8 +452,11 @@ def _cross_entropy(
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
-    if weight is not None and weight.shape != (classes := input.shape[_reference.class_dim(input)],):
-        raise ValueError(f"{name}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
+    if weight is not None and weight.dim() != 1:  # how many it has the kernels look at
+        raise ValueError(
+            f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
+            "one for each class"
+        )
     if check and not _is_compiling():
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ce import _c
 from ce.torch import (
+    _arguments,
     _autograd,
     _native,
     _rank_decision,
@@ -51,6 +52,7 @@ _agreed: dict[tuple[Any, ...], bool] = {}
 _PLANS = ("automatic", "gather", "exchange")
 
 
+@_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -172,7 +174,7 @@ def vocab_parallel_cross_entropy(
             made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
         else:
             made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
     losses, others = made[0], made[1:]
     shaped = [losses.reshape(rows) if reduction == "none" else losses]

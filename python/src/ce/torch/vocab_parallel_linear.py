@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _linear, _vocab_parallel, functional, linear
+from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
@@ -32,6 +32,7 @@ class _Call(NamedTuple):
     """Of the products."""
 
 
+@_arguments.explained(weight=_arguments.KERNEL_DTYPES)
 def vocab_parallel_linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
