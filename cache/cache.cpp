@@ -304,6 +304,15 @@ std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key
   return std::nullopt;
 }
 
+std::vector<std::string> Cache::unnamed_binaries() const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<std::string> keys;
+  impl_->read([&](Store& source) {
+    for (std::string& key : source.unnamed_binaries()) keys.push_back(std::move(key));
+  });
+  return keys;
+}
+
 void Cache::keep_verified(std::span<const std::string> compile_keys, const std::string& machine) {
   impl_->write_of_code([&](Store& store) { store.keep_verified(compile_keys, machine); });
 }

@@ -123,6 +123,10 @@ class Cache {
   /// this process.
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
 
+  /// The compile keys of binaries that no measurement names: kernels that are not searched for, such as those of a linear
+  /// layer, and what races have found. Layers below are not asked.
+  [[nodiscard]] std::vector<std::string> unnamed_binaries() const;
+
   /// Notes that the machine ran these kernels, by their compile keys, and found them right.
   void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
   /// Whether that was noted. Layers below are not asked, nor files that others than this user and root can have written:

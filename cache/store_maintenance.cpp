@@ -48,20 +48,22 @@ SELECT id, compile_key, stage > 0 OR place = 1 AS decides,
             ELSE age END AS age
 FROM placed WHERE template_digest <> latest)sql";
 
-// A measurement names its binaries with spaces between them.
-constexpr const char* find_named = R"sql(
-CREATE TEMP TABLE named AS
+/// The compile keys that measurements name, with spaces between those of one.
+std::string named_by(std::string_view measurements) {
+  return fmt::format(R"sql(
 WITH RECURSIVE words (word, rest) AS (
-  SELECT '', compile_keys || ' ' FROM (
-    SELECT DISTINCT compile_key AS compile_keys FROM measurements
-    WHERE id NOT IN (SELECT id FROM temp.superseded))
+  SELECT '', compile_keys || ' ' FROM (SELECT DISTINCT compile_key AS compile_keys FROM {})
   UNION ALL
   SELECT SUBSTR(rest, 1, INSTR(rest, ' ') - 1), SUBSTR(rest, INSTR(rest, ' ') + 1) FROM words WHERE rest <> ''
 )
-SELECT DISTINCT word FROM words WHERE word <> '')sql";
+SELECT DISTINCT word FROM words WHERE word <> '')sql",
+                     measurements);
+}
 
-constexpr const char* unnamed_binaries =
-    "FROM binaries WHERE compile_key NOT IN (SELECT word FROM temp.named)";
+// What no measurement names stays: kernels that are not searched for, and what races have found.
+constexpr const char* replaced_binaries =
+    "FROM binaries WHERE compile_key IN (SELECT word FROM temp.replaced) "
+    "AND compile_key NOT IN (SELECT word FROM temp.named)";
 
 constexpr const char* pruned = "FROM temp.superseded WHERE NOT decides AND age > ?1";
 
@@ -121,10 +123,12 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
     return query.integer(0);
   };
   run(find_superseded);
-  run(find_named);
-  Pruned result{.measurements = count(pruned, keep), .binaries = count(unnamed_binaries)};
+  constexpr const char* of_superseded = "measurements WHERE id {} (SELECT id FROM temp.superseded)";
+  run("CREATE TEMP TABLE named AS " + named_by(fmt::format(of_superseded, "NOT IN")));
+  run("CREATE TEMP TABLE replaced AS " + named_by(fmt::format(of_superseded, "IN")));
+  Pruned result{.measurements = count(pruned, keep), .binaries = count(replaced_binaries)};
   if (!rehearse) {
-    run(std::string("DELETE ") + unnamed_binaries);
+    run(std::string("DELETE ") + replaced_binaries);
     std::vector<std::string> triggers;
     for (const char* name : {"measurements_refuse_delete", "environments_refuse_delete"}) {
       triggers.push_back(
@@ -136,9 +140,22 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
     for (const char* statement : after_pruning) run(statement);
     for (const std::string& trigger : triggers) run(trigger);
   }
-  for (const char* statement : {"DROP TABLE temp.named", "DROP TABLE temp.superseded"}) run(statement);
+  for (const char* statement :
+       {"DROP TABLE temp.named", "DROP TABLE temp.replaced", "DROP TABLE temp.superseded"})
+    run(statement);
   transaction.commit();
   return result;
+}
+
+std::vector<std::string> Store::unnamed_binaries() {
+  SQLite::Statement statement(*database_,
+                              fmt::format("SELECT compile_key FROM binaries WHERE compile_key NOT IN ({}) "
+                                          "ORDER BY 1",
+                                          named_by("measurements")));
+  Query query(statement);
+  std::vector<std::string> keys;
+  while (query.next()) keys.emplace_back(query.text(0));
+  return keys;
 }
 
 Store::Depth Store::usual_depth(std::int64_t bytes) noexcept {

@@ -260,9 +260,8 @@ const PlanTable::Entry& Chooser::frozen(const Problem& problem, Stream stream) {
   const std::string missing = fmt::format("{} (key {})", generator::title(problem), tuner_.key(problem).id());
   if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end()) missing_.push_back(missing);
   throw NotTuned(
-      fmt::format("the policy is frozen, and the database has no winner for {}: tune ahead of time "
-                  "with ce-tune sweep",
-                  fmt::join(missing_, ", ")),
+      fmt::format("the policy is frozen, and the database has no winner for {}: tune ahead of time with {}",
+                  fmt::join(missing_, ", "), generator::sweep_command(problem)),
       missing_);
 }
 

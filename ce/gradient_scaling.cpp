@@ -1,9 +1,13 @@
 #include "ce/gradient_scaling.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "ce/check_tensor.hpp"
 #include "ce/error.hpp"
+#include "ce/row_layout.hpp"
 #include "generator/source.hpp"
 #include "templates/arguments.cuh"
 
@@ -16,13 +20,35 @@ bool is_dense(const ConstTensor& tensor) {
   return rows_follow && tensor.batch_rows == 0 && (tensor.columns <= 1 || tensor.column_stride == 1);
 }
 
+/// Elements that are evenly apart.
+struct Run {
+  std::int64_t size = 1, stride = 1;
+};
+
+/// The elements of a tensor, which all are treated alike, as they lie in memory: the innermost run comes last.
+std::array<Run, 3> runs_of(const ConstTensor& tensor) {
+  const RowLayout layout = row_layout(tensor);
+  const std::int64_t batch_rows = layout.batch_rows > 0 ? layout.batch_rows : tensor.rows;
+  std::array<Run, 3> given{
+      {{tensor.rows / batch_rows, layout.batch}, {batch_rows, layout.row}, {tensor.columns, layout.column}}};
+  std::sort(given.begin(), given.end(), [](const Run& a, const Run& b) { return a.stride < b.stride; });
+  std::array<Run, 3> runs{};
+  std::size_t at = runs.size();
+  for (const Run& run : given) {
+    if (run.size == 1) continue;
+    if (at < runs.size() && run.stride == runs[at].size * runs[at].stride)
+      runs[at].size *= run.size;
+    else
+      runs[--at] = run;
+  }
+  return runs;
+}
+
 void check(const Tensor& grad, const ConstTensor& upstream, const runtime::Device& device) {
   const ConstTensor& view = *view_of(grad);
   require("grad", view);
   check_tensor("grad", view, device);
   if (!is_floating(grad.dtype)) throw InvalidArgument("grad.dtype", text_of(grad.dtype), "f32, f16 or bf16");
-  if (!is_dense(view))
-    throw InvalidArgument("grad", text_of_view(view), "rows that follow each other, without batches");
   require("upstream", upstream);
   check_tensor("upstream", upstream, device);
   check_f32_or("upstream", upstream, grad.dtype);
@@ -36,21 +62,32 @@ void check(const Tensor& grad, const ConstTensor& upstream, const runtime::Devic
 
 void GradientScaling::run(const Tensor& grad, const ConstTensor& upstream, Stream stream) {
   check(grad, upstream, device_);
-  const generator::Problem elements{.dtype = grad.dtype, .rows = grad.rows * grad.columns, .columns = 1};
+  generator::Problem elements{.dtype = grad.dtype, .rows = grad.rows * grad.columns, .columns = 1};
   if (elements.rows == 0) return;
   Arguments arguments{};
   arguments.output = grad.data;
   arguments.upstream = upstream.data;
+  if (!is_dense(grad)) {
+    const auto& [batches, rows, columns] = runs_of(grad);
+    elements.strided = batches.size > 1 || rows.size > 1 || columns.stride != 1;
+    if (elements.strided) {
+      elements.rows = batches.size * rows.size;
+      elements.columns = columns.size;
+      arguments.output_layout = {.row = rows.stride, .batch = batches.stride, .column = columns.stride};
+      arguments.batch_rows = rows.size;
+      arguments.classes = columns.size;
+    }
+  }
   arguments.rows = elements.rows;
-  kernel(grad.dtype, upstream.dtype).launch(elements, arguments, stream);
+  kernel(grad.dtype, upstream.dtype, elements.strided).launch(elements, arguments, stream);
 }
 
-const tuner::Kernel& GradientScaling::kernel(DType grad, DType upstream) {
+const tuner::Kernel& GradientScaling::kernel(DType grad, DType upstream, bool gaps) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<const tuner::Kernel>& known = kernels_[{grad, upstream}];
+  std::unique_ptr<const tuner::Kernel>& known = kernels_[{grad, upstream, gaps}];
   if (known == nullptr) {
     const generator::Program program =
-        tuner::build_shared(device_, cache_, generator::scale_gradient(grad, upstream));
+        tuner::build_shared(device_, cache_, generator::scale_gradient(grad, upstream, gaps));
     compiled_ += program.compiled;
     known = std::make_unique<const tuner::Kernel>(device_, program);
   }

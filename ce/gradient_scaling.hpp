@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "cache/cache.hpp"
 #include "ce/counters.hpp"
@@ -26,13 +26,13 @@ class GradientScaling {
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
  private:
-  [[nodiscard]] const tuner::Kernel& kernel(DType grad, DType upstream);
+  [[nodiscard]] const tuner::Kernel& kernel(DType grad, DType upstream, bool gaps);
 
   runtime::Device& device_;
   cache::Cache& cache_;
   Compiled compiled_;
   std::mutex mutex_;  ///< guards what follows; kernels stay where they are
-  std::map<std::pair<DType, DType>, std::unique_ptr<const tuner::Kernel>> kernels_;
+  std::map<std::tuple<DType, DType, bool>, std::unique_ptr<const tuner::Kernel>> kernels_;
 };
 
 }  // namespace ce

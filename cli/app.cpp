@@ -139,6 +139,7 @@ int run(int argument_count, const char* const* arguments) {
     app.footer(footer());
     Action action;
     add_sweep(app, action);
+    add_linear(app, action);
     add_bench(app, action, command_line(words));
     add_time(app, action);
     add_explain(app, action);

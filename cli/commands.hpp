@@ -26,6 +26,7 @@ void add_check(CLI::App& app, Action& chosen);
 void add_regressions(CLI::App& app, Action& chosen);
 void add_gate(CLI::App& app, Action& chosen);
 void add_bundle(CLI::App& app, Action& chosen);
+void add_linear(CLI::App& app, Action& chosen);
 void add_pin(CLI::App& app, Action& chosen);
 void add_nodes(CLI::App& app, Action& chosen);
 void add_db(CLI::App& app, Action& chosen);

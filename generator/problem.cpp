@@ -334,6 +334,36 @@ std::string title(const Problem& problem) {
                      problem.columns, options);
 }
 
+std::string sweep_command(const Problem& problem) {
+  const bool loss = is_cross_entropy(problem.operation);
+  std::string text = fmt::format("ce-tune sweep --op {} --dtype {} --rows {} --cols {}",
+                                 name(problem.operation), name(problem.dtype), problem.rows, problem.columns);
+  const auto add = [&](bool differs, std::string_view option) {
+    if (differs) text += fmt::format(" {}", option);
+  };
+  if (loss) {
+    add(problem.reduction != Reduction::mean, fmt::format("--reduction {}", name(problem.reduction)));
+    add(problem.operation == Operation::cross_entropy && !problem.gradient, "--loss-only");
+    add(problem.probabilities, "--probabilities");
+    add(problem.target_dtype != DType::i64, fmt::format("--target {}", name(problem.target_dtype)));
+    add(problem.loss_dtype != DType::f32, fmt::format("--loss-dtype {}", name(problem.loss_dtype)));
+    add(problem.weights, fmt::format("--weights={}", name(problem.weight_dtype)));
+    for (const CrossEntropyOption& option : cross_entropy_options)
+      add(problem.has.*option.field, option.flag);
+    add(problem.upstream != Upstream::one, fmt::format("--upstream {}", name(problem.upstream)));
+    for (const CrossEntropyInput& input : cross_entropy_inputs) add(problem.has.*input.field, input.flag);
+    for (const CrossEntropyOutput& output : cross_entropy_outputs)
+      add(problem.has.*output.field, output.flag);
+  }
+  if (has_output(problem) && problem.in_place != loss) add(true, loss ? "--no-in-place" : "--in-place");
+  add(problem.batched, "--batched");
+  add(problem.strided, "--strided");
+  const bool is_usual =
+      problem.alignment == Alignment::vector && problem.columns * size_of(problem.dtype) % 16 == 0;
+  add(!problem.strided && !is_usual, fmt::format("--align {}", name(problem.alignment)));
+  return text;
+}
+
 void validate(const Problem& problem) {
   if (!is_floating(problem.dtype)) throw InvalidArgument("dtype", name(problem.dtype), "f32, f16 or bf16");
   if (problem.target_dtype != DType::i32 && problem.target_dtype != DType::i64)

@@ -221,6 +221,9 @@ struct Traffic {
 /// For people: "softmax bf16 8192 x 4096".
 [[nodiscard]] std::string title(const Problem& problem);
 
+/// "ce-tune sweep --op softmax --dtype bf16 --rows 64 --cols 1000": the command that tunes it.
+[[nodiscard]] std::string sweep_command(const Problem& problem);
+
 /// \throws InvalidArgument for shapes and dtypes that no kernel takes
 void validate(const Problem& problem);
 

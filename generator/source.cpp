@@ -365,20 +365,26 @@ std::string type_constant(std::string_view name, DType dtype) {
   return fmt::format("using {} = {}", name, kernel_type(dtype));
 }
 
-Program scale_gradient(DType gradient, DType upstream) {
-  constexpr std::uint32_t threads = 256, unroll = 4;
+Program scale_gradient(DType gradient, DType upstream, bool gaps) {
+  constexpr std::uint32_t threads = 256;
+  constexpr int unroll_vectors = 4, unroll_elements = 8, lanes = 32;
   return single_kernel(
       {.file = scale_gradient_file,
        .entry = "ce_scale_gradient",
-       .words = fmt::format("scale_gradient {} upstream={}", name(gradient), name(upstream)),
+       .words = fmt::format("scale_gradient {} upstream={}{}", name(gradient), name(upstream),
+                            gaps ? " gaps" : ""),
        .constants = {type_constant("Element", gradient), type_constant("Upstream", upstream),
                      fmt::format("static constexpr int inputs = 1, threads = {}, unroll = {}", threads,
-                                 unroll),
-                     "static constexpr bool batched = false, strided = false"},
+                                 gaps ? unroll_elements : unroll_vectors),
+                     fmt::format("static constexpr bool batched = {0}, strided = {0}", gaps)},
        .threads = threads,
        .persistent = true,
        .blocks = [](const Config&, const Problem& problem) {
-         const std::int64_t tile = threads * unroll * (16 / size_of(problem.dtype));
+         if (problem.strided) {
+           const std::int64_t tiles = problem.rows * ceil_div(problem.columns, lanes * unroll_elements);
+           return std::max<std::int64_t>(1, ceil_div(tiles, threads / lanes));
+         }
+         const std::int64_t tile = threads * unroll_vectors * (16 / size_of(problem.dtype));
          return std::max<std::int64_t>(1, ceil_div(problem.rows, tile));
        }});
 }

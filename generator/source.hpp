@@ -83,9 +83,11 @@ struct SingleKernel {
 /// "using Element = bf16", for its constants.
 [[nodiscard]] std::string type_constant(std::string_view name, DType dtype);
 
-/// Multiplies a dense gradient of `rows` elements (Problem::rows of its launches, Arguments::rows) in place by one number
-/// in device memory. It is no operation of its own: nothing about it is tuned.
-[[nodiscard]] Program scale_gradient(DType gradient, DType upstream);
+/// Multiplies a gradient in place by one number in device memory. It is no operation of its own: nothing about it is tuned.
+/// A dense gradient is `rows` elements (Problem::rows of its launches, Arguments::rows).
+/// \param gaps  rows in batches instead, with any strides: Problem::strided, rows and columns of its launches, Arguments::rows,
+///              batch_rows, output_layout and, for its columns, classes
+[[nodiscard]] Program scale_gradient(DType gradient, DType upstream, bool gaps);
 
 /// Names the binary of a source: digest of text, headers and compiler.
 /// \param compiler  the compiler with version and target

@@ -87,7 +87,7 @@ struct Arguments {
   unsigned* statistics_out;      ///< [rows, statistics_words]: of this rank's shard, or of all classes
   long long statistics_words;    ///< of a row, as they lie
   long long ranks, first_class;  ///< how many shards there are, and where this rank's begins
-  long long classes;             ///< of all shards
+  long long classes;             ///< of all shards; of scale_gradient the columns
   PeerExchange* exchange;        ///< of this rank; only of cross_entropy_exchange
   long long ignore_index;
   float amounts[most_amounts];  ///< of the options: problem::NAME_amount is the place of each

@@ -63,7 +63,8 @@ cache::BundledDecision bundled(const cache::Key& key, const tuner::Decision& dec
           .registers = winner.registers};
 }
 
-/// \throws NotFound where one of them is missing
+/// Those of the decisions, and those that no measurement names: a linear layer needs them.
+/// \throws NotFound where one of a decision is missing
 void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
   std::set<std::string> added;
   std::vector<std::string> missing;
@@ -79,6 +80,9 @@ void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
     }
     if (!is_whole) missing.push_back(decision.key.id());
   }
+  for (std::string& key : cache.unnamed_binaries())
+    if (auto image = cache.binary(key); image && added.insert(key).second)
+      bundle.binaries.push_back({std::move(key), *std::move(image)});
   if (missing.empty()) return;
   constexpr std::size_t most_named = 8;
   const std::size_t all = missing.size();

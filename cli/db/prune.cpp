@@ -27,9 +27,10 @@ constexpr const char* prune_examples =
     "Takes out measurements whose templates have been replaced: not finals, the fastest of each problem and\n"
     "templates, the last --keep of such checks of each problem, nor its last --keep measurements, of which "
     "finals\n"
-    "and checks come first. And compiled kernels that no measurement with the latest templates names. "
-    "Nothing has\n"
-    "to be measured again.\n";
+    "and checks come first. And compiled kernels that only measurements with templates that have been "
+    "replaced\n"
+    "name. Kernels of linear layers, and what their races have found, stay. Nothing has to be measured "
+    "again.\n";
 
 struct PruneOptions {
   CommonOptions common;

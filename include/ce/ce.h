@@ -909,7 +909,7 @@ CE_C_API ce_status ce_cross_entropy_exchange_is_possible(ce_context* context,
 /// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after
 /// ce_cross_entropy() wrote both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it
 /// is read, and the call takes the GPU a few microseconds. The product is made in f32 and rounded once.
-/// \param grad      dense f32, f16 or bf16 of any rows and columns
+/// \param grad      f32, f16 or bf16 of any rows and columns
 /// \param upstream  [1] of f32 or the dtype of grad, in device memory
 CE_C_API ce_status ce_scale_gradient(ce_context* context, const ce_tensor* grad, const ce_tensor* upstream,
                                      ce_stream stream);

@@ -261,8 +261,8 @@ class CE_API Context {
   /// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after CrossEntropy wrote
   /// both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it is read, and the call takes the
   /// GPU a few microseconds. The product is made in f32 and rounded once. It needs no tuning: its first call on a pair of
-  /// dtypes compiles a kernel, which the database keeps.
-  /// \param grad      dense f32, f16 or bf16 of any rows and columns
+  /// dtypes compiles a kernel, which the database keeps; a gradient with gaps between its elements has another one.
+  /// \param grad      f32, f16 or bf16 of any rows and columns
   /// \param upstream  [1] of f32 or the dtype of grad, in device memory; not in that of grad
   /// \throws InvalidArgument, CompileError, Unsupported, DeviceError
   void scale_gradient(const Tensor& grad, const ConstTensor& upstream, Stream stream = nullptr);

@@ -1,7 +1,9 @@
 #include "python/csrc/call.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "python/csrc/contexts.hpp"
 #include "python/csrc/torch_memory.hpp"
@@ -26,13 +28,42 @@ std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operat
   return static_cast<std::size_t>(dim < 0 ? dim + dimensions : dim);
 }
 
-ce_tensor written_rows(const Tensor& tensor, std::size_t dim, const char* operation, const char* argument) {
-  const std::optional<ce_tensor> rows = rows_of(tensor, dim);
-  if (!rows)
-    refuse(Refusal::value_error,
-           std::string() + operation + ": " + argument +
-               " has strides that no kernel writes; expected rows with one stride, or batches of such rows");
-  return *rows;
+Input::Input(Tensor&& given, const char* argument, RowPlan& plan) : tensor_(std::move(given)) {
+  const auto agrees = [&plan](const std::optional<ce_tensor>& rows) {
+    return rows && (rows->batch_rows == 0 || plan.batched == nullptr || rows->batch_rows == plan.batch_rows);
+  };
+  std::optional<ce_tensor> known = rows_of(tensor_, plan.dim, plan.order);
+  if (!agrees(known)) {
+    hint_at_copy(plan.operation, argument);
+    // Dense in the order of the matrix with batches, the copy has the same batches, or none.
+    tensor_ = tensor_.copy_in(plan.batched != nullptr ? plan.batched->memory_order() : plan.order);
+    known = rows_of(tensor_, plan.dim, plan.order);
+  }
+  rows_ = known.value();
+  plan.add(tensor_, rows_);
+}
+
+Output::Output(const Tensor& place, const char* argument, RowPlan& plan, Content content) : place_(place) {
+  std::optional<ce_tensor> known = rows_of(place, plan.dim);
+  if (!known && plan.any_order) {
+    plan.order = place.memory_order();
+    known = rows_of(place, plan.dim, plan.order);
+    if (!known) plan.order.clear();
+  }
+  if (!known) {
+    if (place.overlaps_itself())
+      refuse(Refusal::value_error, std::string() + plan.operation + ": " + argument +
+                                       " has elements that share memory; expected memory for each");
+    hint_at_copy(plan.operation, argument);
+    scratch_ = content == Content::is_read ? place.copy_in({}) : place.empty_in({});
+    known = rows_of(*scratch_, plan.dim);
+  }
+  rows_ = known.value();
+  plan.add(scratch_ ? *scratch_ : place, rows_);
+}
+
+void Output::finish() const {
+  if (scratch_) place_.overwrite(*scratch_);
 }
 
 std::string text_of(std::span<const std::int64_t> sizes) {

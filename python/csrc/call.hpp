@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ce/ce.h"
 #include "python/csrc/tensor.hpp"
@@ -72,25 +73,60 @@ void require_same_sizes(const Tensor& tensor, const Tensor& like, const char* op
 /// From 0 on. \throws std::runtime_error naming the operation
 [[nodiscard]] std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operation);
 
-/// What is read, as rows; a copy where the layout is beyond the kernels.
-struct Input {
-  Input(Tensor&& given, std::size_t dim, const char* operation, const char* argument)
-      : tensor(std::move(given)) {
-    std::optional<ce_tensor> known = rows_of(tensor, dim);
-    if (!known) {
-      hint_at_copy(operation, argument);
-      tensor = tensor.contiguous();
-      known = rows_of(tensor, dim);
-    }
-    rows = known.value();
+/// What the matrices of a call have in common: how their rows are counted, and the batches in which they lie. The first
+/// matrix whose rows lie in batches says which; where those of a later one differ, it is copied. A matrix stays where it is
+/// while others are made with the plan.
+struct RowPlan {
+  const char* operation;
+  std::size_t dim;  ///< along which rows lie
+  /// Nothing but the matrices counts rows, so that they may come as they lie in memory.
+  bool any_order = false;
+  /// The dimensions in the order in which rows are counted, the slowest first; empty: as they are.
+  std::vector<std::size_t> order = {};
+  std::int64_t batch_rows = 0;      ///< 0: no matrix has batches so far
+  const Tensor* batched = nullptr;  ///< the first that has
+
+  void add(const Tensor& matrix, const ce_tensor& rows) {
+    if (rows.batch_rows == 0 || batched != nullptr) return;
+    batch_rows = rows.batch_rows;
+    batched = &matrix;
   }
-  Tensor tensor;
-  ce_tensor rows;
 };
 
-/// What is written where it is. \throws std::runtime_error for a layout beyond the kernels
-[[nodiscard]] ce_tensor written_rows(const Tensor& tensor, std::size_t dim, const char* operation,
-                                     const char* argument);
+/// What is read, as rows; a copy where the layout is beyond the kernels.
+class Input {
+ public:
+  Input(Tensor&& given, const char* argument, RowPlan& plan);
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  [[nodiscard]] const ce_tensor& rows() const noexcept { return rows_; }
+
+ private:
+  Tensor tensor_;
+  ce_tensor rows_;
+};
+
+/// What is written, as rows: in its place, or, where that layout is beyond the kernels, in other memory that finish() copies
+/// to its place. It comes before the inputs of a call, which then are brought to its batches.
+class Output {
+ public:
+  enum class Content { is_overwritten, is_read };
+  /// \param place  outlives it
+  /// \throws std::runtime_error where elements share memory
+  Output(const Tensor& place, const char* argument, RowPlan& plan, Content content = Content::is_overwritten);
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  [[nodiscard]] const ce_tensor& rows() const noexcept { return rows_; }
+  /// Once the call is enqueued.
+  void finish() const;
+
+ private:
+  const Tensor& place_;
+  std::optional<Tensor> scratch_;
+  ce_tensor rows_;
+};
 
 /// "[2, 3]"
 [[nodiscard]] std::string text_of(std::span<const std::int64_t> sizes);

@@ -29,29 +29,28 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
   Outputs outputs{.loss = call.empty_loss(loss_type)};
   ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+  RowPlan plan = call.plan();
+  std::optional<GradientRows> rows;
   std::optional<Input> logits;
-  ce_tensor logits_rows{}, grad_rows{};
-  if (gradient == Gradient::in_place) {
-    logits_rows = written_rows(like, call.class_dim, Call::name, "logits");
-    tensors.grad = &logits_rows;
+  if (gradient == Gradient::none) {
+    logits.emplace(like.share(), "logits", plan);
+    tensors.logits = &logits->rows();
   } else {
-    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
-    logits_rows = logits->rows;
-  }
-  if (gradient == Gradient::fresh) {
-    outputs.grad = Tensor::empty_like(like);
-    grad_rows = written_rows(*outputs.grad, call.class_dim, Call::name, "grad");
-    tensors.grad = &grad_rows;
+    const bool in_place = gradient == Gradient::in_place;
+    if (!in_place) outputs.grad = Tensor::empty_like(like);
+    rows.emplace(call, in_place ? like : *outputs.grad, in_place, plan);
+    tensors.logits = rows->logits();
+    tensors.grad = rows->grad();
   }
   const ce_tensor loss = vector_of(outputs.loss);
-  tensors.logits = &logits_rows;
   tensors.loss = &loss;
-  call.bind_shared(tensors);
-  if (upstream) tensors.upstream = upstream->bind(like, "upstream");
+  call.bind_shared(tensors, plan);
+  if (upstream) tensors.upstream = call.bind_upstream(*upstream);
 
   Views views{};
   give_wanted(call, wanted, loss_type, tensors, views, outputs);
   require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
+  if (rows) rows->finish();
   return outputs;
 }
 
@@ -104,18 +103,19 @@ void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
 
   const Tensor& like = call.logits_given;
   const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
-  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  RowPlan plan = call.plan();
+  const Input logits(like.share(), "logits", plan);
   Tensor loss = call.empty_loss(loss_type), logprob = call.empty_rows(aoti_torch_dtype_float32());
   Tensor z_loss = wants_z_loss ? call.empty_loss(loss_type) : Tensor::empty(0, loss_type, like);
   const ce_tensor loss_view = vector_of(loss), z_loss_view = vector_of(z_loss),
                   logprob_rows = vector_of(logprob), lse_rows = vector_of(lse);
   ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
-  tensors.logits = &logits.rows;
+  tensors.logits = &logits.rows();
   tensors.loss = &loss_view;
   tensors.logprob = &logprob_rows;
   tensors.given_lse = &lse_rows;
   if (wants_z_loss) tensors.z_loss_out = &z_loss_view;
-  call.bind_shared(tensors);
+  call.bind_shared(tensors, plan);
   require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
   give_back(stack, loss, z_loss, logprob);
 }
@@ -130,21 +130,24 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
   call.prepare();
 
   const Tensor& like = call.logits_given;
-  BackwardRows rows(call, gradient);
+  Tensor grad = place_of_gradient(call, gradient);
+  RowPlan plan = call.plan();
+  const GradientRows rows(call, grad, gradient == Gradient::in_place, plan);
   ce_cross_entropy_backward_tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
   tensors.logits = rows.logits();
   const ce_tensor lse_rows = vector_of(lse);
-  call.bind_shared(tensors);
+  call.bind_shared(tensors, plan);
   tensors.lse = &lse_rows;
-  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.upstream = call.bind_upstream(upstream);
   tensors.logprob = call.bind_rows(logprob, "logprob");
   tensors.entropy = call.bind_rows(entropy, "entropy");
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
-  tensors.grad = &rows.grad_rows;
+  tensors.grad = rows.grad();
   const ce_cross_entropy_backward_options options = ce_cross_entropy_backward_of(&call.options);
   require(ce_cross_entropy_backward(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
-  return std::move(rows.grad);
+  rows.finish();
+  return grad;
 }
 
 /// ... -> Tensor grad
@@ -166,11 +169,23 @@ void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   const Tensor grad = arguments.tensor(), upstream = arguments.tensor();
   require_same_device(upstream, "upstream", grad);
-  if (!grad.is_dense())
-    refuse(Refusal::value_error, std::string() + name + ": grad has gaps; expected a dense tensor");
+  if (upstream.elements() != 1)
+    refuse(Refusal::value_error, std::string() + name + ": upstream has sizes " + text_of(upstream.sizes()) +
+                                     "; expected one element");
   if (grad.elements() == 0) return;
-  const ce_tensor elements = vector_of(grad), factor = vector_of(upstream);
-  require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+  const ce_tensor factor = vector_of(upstream);
+  const auto scale = [&](const ce_tensor& elements) {
+    require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+  };
+  if (grad.is_dense()) return scale(vector_of(grad));
+  if (const std::optional<ce_tensor> elements = elements_of(grad)) return scale(*elements);
+  if (grad.overlaps_itself())
+    refuse(Refusal::value_error,
+           std::string() + name + ": grad has elements that share memory; expected memory for each");
+  hint_at_copy(name, "grad");
+  const Tensor copy = grad.copy_in({});
+  scale(vector_of(copy));
+  grad.overwrite(copy);
 }
 
 }  // namespace

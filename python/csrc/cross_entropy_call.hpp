@@ -62,7 +62,7 @@ struct Call {
     options = read_numbers(arguments);
   }
 
-  /// Brings the target into a form that kernels read.
+  /// Looks at the target, and brings class indices into a form that kernels read.
   void prepare() {
     require_same_device(target, "target", logits_given);
     class_dim = logits_given.sizes().size() < 2 ? 0 : 1;
@@ -74,19 +74,26 @@ struct Call {
         refuse(Refusal::value_error, "cross_entropy: target has sizes " + text_of(sizes) + "; expected " +
                                          text_of(expected) + ", those of the logits without their classes");
       target = target.contiguous();
-      target_rows = vector_of(target);
+      indices = vector_of(target);
     } else {
       require_same_sizes(target, logits_given, name, "target");
-      Input probabilities(std::move(target), class_dim, name, "target");
-      target_rows = probabilities.rows;
-      target = std::move(probabilities.tensor);
+      has_probabilities = true;
     }
   }
 
-  /// Binds what both directions may be given, once the target is prepared.
+  /// \returns the prepared target. After the matrices that are written and the logits, to whose batches it is brought
+  const ce_tensor* bind_target(RowPlan& plan) {
+    if (!has_probabilities) return &indices;
+    probabilities.emplace(std::move(target), "target", plan);
+    return &probabilities->rows();
+  }
+
+  [[nodiscard]] RowPlan plan() const { return {.operation = name, .dim = class_dim}; }
+
+  /// Binds what both directions may be given, after the matrices that are written and the logits.
   template <class Tensors>
-  void bind_shared(Tensors& tensors) {
-    tensors.target = &target_rows;
+  void bind_shared(Tensors& tensors, RowPlan& plan) {
+    tensors.target = bind_target(plan);
     tensors.weight = weight.bind(logits_given, "weight");
     tensors.row_weight = bind_rows(*row_weight, "row_weight");
     tensors.row_scale = bind_rows(*row_scale, "row_scale");
@@ -103,6 +110,12 @@ struct Call {
                                          "; expected " + text_of(expected) + ", one for each row");
     }
     return rows.bind(logits_given, argument);
+  }
+
+  /// One number, or one a row. \throws std::runtime_error for other sizes
+  const ce_tensor* bind_upstream(Vector& upstream) const {
+    const bool is_number = upstream.tensor && upstream.tensor->elements() == 1;
+    return is_number ? upstream.bind(logits_given, "upstream") : bind_rows(upstream, "upstream");
   }
 
   [[nodiscard]] std::int64_t rows() const {
@@ -129,29 +142,37 @@ struct Call {
   Vector weight;
   std::optional<Vector> row_weight, row_scale, divisor;
   std::size_t class_dim = 0;
-  ce_tensor target_rows{};
+  bool has_probabilities = false;
+  std::optional<Input> probabilities;
+  ce_tensor indices{};  ///< without probabilities
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
 };
 
 enum class Gradient { none, fresh, in_place };
 
-/// What a backward writes and reads: in place the same memory.
-struct BackwardRows {
-  BackwardRows(const Call& call, Gradient gradient)
-      : grad(gradient == Gradient::in_place ? call.logits_given.share()
-                                            : Tensor::empty_like(call.logits_given)),
-        grad_rows(written_rows(grad, call.class_dim, Call::name, "grad")) {
-    if (gradient != Gradient::in_place)
-      input.emplace(call.logits_given.share(), call.class_dim, Call::name, "logits");
+/// The gradient that a call writes, and the logits that it reads: in place the same memory.
+class GradientRows {
+ public:
+  /// \param place  of the gradient, which outlives it: the logits themselves in place
+  GradientRows(const Call& call, const Tensor& place, bool in_place, RowPlan& plan)
+      : grad_(place, in_place ? "logits" : "grad", plan,
+              in_place ? Output::Content::is_read : Output::Content::is_overwritten) {
+    if (!in_place) logits_.emplace(call.logits_given.share(), "logits", plan);
   }
-  [[nodiscard]] const ce_tensor* logits() const { return input ? &input->rows : &grad_rows; }
-
-  Tensor grad;
-  ce_tensor grad_rows;
+  [[nodiscard]] const ce_tensor* logits() const { return logits_ ? &logits_->rows() : &grad_.rows(); }
+  [[nodiscard]] const ce_tensor* grad() const { return &grad_.rows(); }
+  /// Once the call is enqueued.
+  void finish() const { grad_.finish(); }
 
  private:
-  std::optional<Input> input;  ///< not in place
+  Output grad_;
+  std::optional<Input> logits_;  ///< not in place
 };
+
+/// Where a backward writes its gradient.
+inline Tensor place_of_gradient(const Call& call, Gradient gradient) {
+  return gradient == Gradient::in_place ? call.logits_given.share() : Tensor::empty_like(call.logits_given);
+}
 
 /// What stands for an output that was not asked for.
 enum class Absent {

@@ -29,14 +29,18 @@ ce_tensor words_of(const Tensor& tensor) {
 thread_local bool is_choosing = false;
 thread_local std::string chosen;
 
-/// The function of an operation, or, where the thread is to choose alone, that which prepares it.
+/// Runs an operation; where the thread is to choose alone, prepares it.
+/// \returns whether it runs
 template <class Options, class Tensors>
-void run_or_choose(ce_status (*run)(ce_context*, const Options*, const Tensors*, ce_stream,
+bool run_or_choose(ce_status (*run)(ce_context*, const Options*, const Tensors*, ce_stream,
                                     const ce_choice**),
                    ce_status (*prepare)(ce_context*, const Options*, const Tensors*, ce_stream, ce_plan**),
                    const Tensor& like, const Options& options, const Tensors& tensors) {
   ce_context* context = context_of(like.device());
-  if (!is_choosing) return require(run(context, &options, &tensors, stream_of(like), nullptr));
+  if (!is_choosing) {
+    require(run(context, &options, &tensors, stream_of(like), nullptr));
+    return true;
+  }
   ce_plan* plan = nullptr;
   require(prepare(context, &options, &tensors, stream_of(like), &plan));
   const ce_choice* choice = ce_plan_choice(plan);
@@ -45,11 +49,7 @@ void run_or_choose(ce_status (*run)(ce_context*, const Options*, const Tensors*,
     chosen += word + ' ';
   chosen += std::to_string(ce_choice_provisional(choice)) + '\n';
   ce_plan_destroy(plan);
-}
-
-bool has_probabilities(const Call& call) {
-  const ce_dtype type = call.target_rows.dtype;
-  return type != CE_DTYPE_I64 && type != CE_DTYPE_I32;
+  return false;
 }
 
 Tensor empty_words(std::int64_t rows, std::int64_t words, const Tensor& like) {
@@ -72,13 +72,14 @@ void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
   call.prepare();
   const Tensor& like = call.logits_given;
   std::int64_t words = 0;
-  require(ce_cross_entropy_shard_words(&options, like.ce_type(), has_probabilities(call) ? 1 : 0, &words));
+  require(ce_cross_entropy_shard_words(&options, like.ce_type(), call.has_probabilities ? 1 : 0, &words));
   Tensor statistics = empty_words(call.rows(), words, like);
-  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  RowPlan plan = call.plan();
+  const Input logits(like.share(), "logits", plan);
   const ce_tensor rows = words_of(statistics);
   ce_cross_entropy_shard_tensors tensors = CE_CROSS_ENTROPY_SHARD_TENSORS_INIT;
-  tensors.logits = &logits.rows;
-  tensors.target = &call.target_rows;
+  tensors.logits = &logits.rows();
+  tensors.target = call.bind_target(plan);
   tensors.weight = call.weight.bind(like, "weight");
   tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
   tensors.statistics = &rows;
@@ -103,7 +104,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   call.prepare();
   const Tensor& like = call.logits_given;
   options.logits = like.ce_type();
-  options.probabilities = has_probabilities(call) ? 1 : 0;
+  options.probabilities = call.has_probabilities ? 1 : 0;
   require_same_device(statistics, "statistics", like);
   const ce_tensor all = words_of(statistics);
   Tensor merged = empty_words(call.rows(), all.columns, like);
@@ -114,7 +115,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   ce_cross_entropy_merge_tensors tensors = CE_CROSS_ENTROPY_MERGE_TENSORS_INIT;
   tensors.statistics = &all;
   tensors.merged = &merged_rows;
-  tensors.target = options.probabilities != 0 ? nullptr : &call.target_rows;
+  tensors.target = options.probabilities != 0 ? nullptr : &call.indices;
   tensors.weight = call.weight.bind(like, "weight");
   tensors.row_weight = call.bind_rows(*call.row_weight, "row_weight");
   tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
@@ -142,20 +143,23 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   options.classes = arguments.integer();
   call.prepare();
   const Tensor& like = call.logits_given;
-  BackwardRows rows(call, gradient);
+  Tensor grad = place_of_gradient(call, gradient);
+  RowPlan plan = call.plan();
+  const GradientRows rows(call, grad, gradient == Gradient::in_place, plan);
   ce_cross_entropy_shard_backward_tensors tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
   tensors.logits = rows.logits();
   require_same_device(statistics, "statistics", like);
   const ce_tensor merged = words_of(statistics);
   tensors.statistics = &merged;
-  call.bind_shared(tensors);
-  tensors.upstream = upstream.bind(like, "upstream");
+  call.bind_shared(tensors, plan);
+  tensors.upstream = call.bind_upstream(upstream);
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
-  tensors.grad = &rows.grad_rows;
-  run_or_choose(ce_cross_entropy_shard_backward, ce_cross_entropy_shard_backward_prepare, like, options,
-                tensors);
-  if constexpr (gradient != Gradient::in_place) give_back(stack, rows.grad);
+  tensors.grad = rows.grad();
+  if (run_or_choose(ce_cross_entropy_shard_backward, ce_cross_entropy_shard_backward_prepare, like, options,
+                    tensors))
+    rows.finish();
+  if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
 }
 
 /// What both operators on ranks that tell each other are given.
@@ -171,20 +175,23 @@ struct ExchangeCall : Call {
     const Wanted wanted = Wanted::read(arguments);
     prepare();
     require_same_device(grad, "grad", logits_given);
-    logits.emplace(logits_given.share(), class_dim, Call::name, "logits");
-    grad_rows = written_rows(grad, class_dim, Call::name, "grad");
+    rows_plan = plan();
+    written.emplace(grad, "grad", rows_plan);
+    logits.emplace(logits_given.share(), "logits", rows_plan);
     const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : logits_given.dtype();
     outputs.loss = empty_loss(loss_type);
     loss = vector_of(outputs.loss);
-    tensors.logits = &logits->rows;
-    tensors.grad = &grad_rows;
+    tensors.logits = &logits->rows();
+    tensors.grad = &written->rows();
     tensors.loss = &loss;
-    bind_shared(tensors);
-    tensors.upstream = upstream.bind(logits_given, "upstream");
+    bind_shared(tensors, rows_plan);
+    tensors.upstream = bind_upstream(upstream);
     give_wanted(*this, wanted, loss_type, tensors, views, outputs);
   }
   ExchangeCall(const ExchangeCall&) = delete;
   ExchangeCall& operator=(const ExchangeCall&) = delete;
+  /// Once the call is enqueued.
+  void finish() const { written->finish(); }
 
   Vector upstream;
   Tensor grad;
@@ -193,8 +200,10 @@ struct ExchangeCall : Call {
   Outputs outputs{.loss = Tensor::undefined()};
 
  private:
+  RowPlan rows_plan{};
+  std::optional<Output> written;
   std::optional<Input> logits;
-  ce_tensor grad_rows{}, loss{};
+  ce_tensor loss{};
   Views views{};
 };
 
@@ -203,8 +212,9 @@ template <Absent absent>
 void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   ExchangeCall call(arguments);
-  run_or_choose(ce_cross_entropy_exchange, ce_cross_entropy_exchange_prepare, call.logits_given,
-                call.exchange, call.tensors);
+  if (run_or_choose(ce_cross_entropy_exchange, ce_cross_entropy_exchange_prepare, call.logits_given,
+                    call.exchange, call.tensors))
+    call.finish();
   give_back_all<absent>(stack, call.outputs);
 }
 

@@ -39,13 +39,16 @@ struct LogSoftmaxBackwardNames {
 };
 
 template <class Names>
-void run_softmax(const Input& input, const Tensor& output, std::size_t dim) {
+void run_softmax(Tensor&& input, const Tensor& output, std::size_t dim) {
   if (output.elements() == 0) return;
-  const ce_tensor rows = written_rows(output, dim, Names::name, "out");
+  RowPlan plan{.operation = Names::name, .dim = dim, .any_order = true};
+  const Output written(output, "out", plan);
+  const Input read(std::move(input), "input", plan);
   typename Names::Tensors tensors = Names::none;
-  tensors.input = &input.rows;
-  tensors.output = &rows;
+  tensors.input = &read.rows();
+  tensors.output = &written.rows();
   require(Names::run(context_of(output.device()), nullptr, &tensors, stream_of(output), nullptr));
+  written.finish();
 }
 
 /// (Tensor input, int dim) -> Tensor
@@ -55,7 +58,7 @@ void softmax(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Tensor given = arguments.tensor();
   const std::size_t dim = dimension(arguments.integer(), given, Names::name);
   Tensor output = Tensor::empty_like(given);
-  run_softmax<Names>(Input(std::move(given), dim, Names::name, "input"), output, dim);
+  run_softmax<Names>(std::move(given), output, dim);
   give_back(stack, output);
 }
 
@@ -68,7 +71,7 @@ void softmax_out(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor output = arguments.tensor();
   require_same_device(output, "out", given);
   require_same_sizes(output, given, Names::name, "out");
-  run_softmax<Names>(Input(std::move(given), dim, Names::name, "input"), output, dim);
+  run_softmax<Names>(std::move(given), output, dim);
 }
 
 /// (Tensor(a!) self, int dim) -> ()
@@ -78,10 +81,12 @@ void softmax_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor given = arguments.tensor();
   const std::size_t dim = dimension(arguments.integer(), given, Names::name);
   if (given.elements() == 0) return;
-  const ce_tensor rows = written_rows(given, dim, Names::name, "self");
+  RowPlan plan{.operation = Names::name, .dim = dim, .any_order = true};
+  const Output written(given, "self", plan, Output::Content::is_read);
   typename Names::Tensors tensors = Names::none;
-  tensors.input = tensors.output = &rows;
+  tensors.input = tensors.output = &written.rows();
   require(Names::run(context_of(given.device()), nullptr, &tensors, stream_of(given), nullptr));
+  written.finish();
 }
 
 template <class Names>
@@ -89,14 +94,16 @@ void run_softmax_backward(Tensor&& output_grad, Tensor&& output, const Tensor& i
   if (input_grad.elements() == 0) return;
   require_same_device(output_grad, "grad_output", output);
   require_same_sizes(output_grad, output, Names::name, "grad_output");
-  const Input grad(std::move(output_grad), dim, Names::name, "grad_output");
-  const Input result(std::move(output), dim, Names::name, "output");
-  const ce_tensor rows = written_rows(input_grad, dim, Names::name, "grad_input");
+  RowPlan plan{.operation = Names::name, .dim = dim, .any_order = true};
+  const Output written(input_grad, "grad_input", plan);
+  const Input result(std::move(output), "output", plan);
+  const Input grad(std::move(output_grad), "grad_output", plan);
   typename Names::Tensors tensors = Names::none;
-  tensors.output = &result.rows;
-  tensors.output_grad = &grad.rows;
-  tensors.input_grad = &rows;
+  tensors.output = &result.rows();
+  tensors.output_grad = &grad.rows();
+  tensors.input_grad = &written.rows();
   require(Names::run(context_of(input_grad.device()), nullptr, &tensors, stream_of(input_grad), nullptr));
+  written.finish();
 }
 
 /// (Tensor grad_output, Tensor output, int dim) -> Tensor

@@ -35,12 +35,24 @@ std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> sizes
   return strides;
 }
 
+/// Dense strides of dimensions in an order, outermost first.
+std::vector<std::int64_t> strides_in(std::span<const std::size_t> order,
+                                     std::span<const std::int64_t> sizes) {
+  std::vector<std::int64_t> strides(sizes.size());
+  std::int64_t next = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = next;
+    next *= std::max<std::int64_t>(1, sizes[order[i]]);
+  }
+  return strides;
+}
+
 /// Whether dimension a is to lie outside of b: nothing where their strides do not say.
 std::optional<bool> is_outside(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                std::size_t a, std::size_t b) {
   if (strides[a] == 0 || strides[b] == 0) return std::nullopt;
   if (strides[a] != strides[b]) return strides[a] > strides[b];
-  if (sizes[a] > sizes[b]) return false;
+  if (sizes[a] > sizes[b]) return true;
   return std::nullopt;
 }
 
@@ -61,13 +73,26 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes,
       }
     }
   }
-  std::vector<std::int64_t> dense(sizes.size());
-  std::int64_t next = 1;
-  for (const std::size_t d : order) {
-    dense[d] = next;
-    next *= std::max<std::int64_t>(1, sizes[d]);
+  std::reverse(order.begin(), order.end());
+  return strides_in(order, sizes);
+}
+
+/// Elements along one or more dimensions whose strides are alike one.
+struct Run {
+  std::int64_t size, stride;
+};
+
+/// Whether each element has memory of its own: from the closest to the farthest, each step leaves behind all that is closer.
+/// Sorts the runs.
+bool are_apart(std::span<Run> runs) {
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.stride < b.stride; });
+  std::int64_t reach = 1;
+  for (const auto& [size, stride] : runs) {
+    if (size <= 1) continue;
+    if (stride < reach) return false;
+    reach += (size - 1) * stride;
   }
-  return dense;
+  return true;
 }
 
 }  // namespace
@@ -154,6 +179,32 @@ Tensor Tensor::contiguous() const {
   return copy;
 }
 
+Tensor Tensor::empty_in(std::span<const std::size_t> order) const {
+  return order.empty() ? empty(sizes(), dtype_, *this)
+                       : empty(sizes(), strides_in(order, sizes()), dtype_, *this);
+}
+
+Tensor Tensor::copy_in(std::span<const std::size_t> order) const {
+  Tensor copy = empty_in(order);
+  copy.overwrite(*this);
+  return copy;
+}
+
+void Tensor::overwrite(const Tensor& source) const {
+  check(aoti_torch_copy_(alias().handle(), source.alias().handle(), 1), "copy a tensor");
+}
+
+Tensor Tensor::alias() const {
+  const Types& types = Types::get();
+  const bool on_host = device_ == host;
+  AtenTensorHandle made = nullptr;
+  check(aoti_torch_create_tensor_from_blob(data(), static_cast<std::int64_t>(dimensions_), sizes_, strides_,
+                                           0, dtype_, on_host ? types.cpu : types.cuda, on_host ? 0 : device_,
+                                           &made),
+        "look at a tensor's memory");
+  return {made, dimensions_, dtype_, device_};
+}
+
 Tensor Tensor::share() const {
   AtenTensorHandle another = nullptr;
   check(aoti_torch_new_tensor_handle(handle_, &another), "share a tensor");
@@ -183,6 +234,21 @@ bool Tensor::is_dense() const {
   return true;
 }
 
+bool Tensor::overlaps_itself() const {
+  if (elements() == 0) return false;
+  std::vector<Run> runs(dimensions_);
+  for (std::size_t d = 0; d < dimensions_; ++d) runs[d] = {sizes_[d], strides_[d]};
+  return !are_apart(runs);
+}
+
+std::vector<std::size_t> Tensor::memory_order() const {
+  std::vector<std::size_t> order(dimensions_);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return strides_[a] > strides_[b]; });
+  return order;
+}
+
 ce_dtype Tensor::ce_type() const {
   const Types& types = Types::get();
   if (dtype_ == types.bf16) return CE_DTYPE_BF16;
@@ -201,40 +267,71 @@ void* Tensor::data() const {
   return data;
 }
 
-std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim) {
-  struct Group {
-    std::int64_t size, stride;
-  };
-  std::array<Group, 2> groups{};
-  std::size_t count = 0;
+std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim, std::span<const std::size_t> order) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
+  const std::int64_t columns = sizes.empty() ? 1 : sizes[dim];
+  std::array<Run, 3> runs{};  // of rows, then of columns
+  std::size_t count = 0;
+  std::int64_t all = 1;
+  bool fits = true;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::size_t d = order.empty() ? i : order[i];
     if (d == dim || sizes[d] == 1) continue;
-    if (count > 0 && groups[count - 1].stride == strides[d] * sizes[d]) {
-      groups[count - 1] = {groups[count - 1].size * sizes[d], strides[d]};
-      continue;
+    all *= sizes[d];
+    if (count > 0 && runs[count - 1].stride == strides[d] * sizes[d]) {
+      runs[count - 1] = {runs[count - 1].size * sizes[d], strides[d]};
+    } else if (count == 2) {
+      fits = false;
+    } else {
+      runs[count++] = {sizes[d], strides[d]};
     }
-    if (count == groups.size()) return std::nullopt;
-    groups[count++] = {sizes[d], strides[d]};
   }
-  for (std::size_t i = 0; i < count; ++i)
-    if (groups[i].stride == 0) return std::nullopt;
-
-  const std::int64_t columns = sizes.empty() ? 1 : sizes[dim],
-                     column_stride = sizes.empty() ? 1 : strides[dim];
-  if (column_stride == 0 && columns > 1) return std::nullopt;
-  ce_tensor rows = ce_matrix(tensor.data(), tensor.ce_type(), 1, columns);
-  rows.column_stride = columns > 1 ? column_stride : 1;
+  ce_tensor rows = ce_matrix(tensor.data(), tensor.ce_type(), all, columns);
+  if (all == 0 || columns == 0) return rows;
+  if (!fits) return std::nullopt;
+  if (columns > 1) rows.column_stride = strides[dim];
   if (count == 1) {
-    rows.rows = groups[0].size;
-    rows.row_stride = groups[0].stride;
+    rows.row_stride = runs[0].stride;
   } else if (count == 2) {
-    rows.rows = groups[0].size * groups[1].size;
-    rows.row_stride = groups[1].stride;
-    rows.batch_rows = groups[1].size;
-    rows.batch_stride = groups[0].stride;
+    rows.row_stride = runs[1].stride;
+    rows.batch_rows = runs[1].size;
+    rows.batch_stride = runs[0].stride;
   }
+  const bool is_plain = count == 0 ? rows.column_stride == 1
+                                   : count == 1 && rows.column_stride == 1 && rows.row_stride >= columns;
+  if (is_plain) return rows;
+  runs[2] = {columns, rows.column_stride};
+  if (!are_apart(runs)) return std::nullopt;
   return rows;
+}
+
+std::optional<ce_tensor> elements_of(const Tensor& tensor) {
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  const std::int64_t elements = tensor.elements();
+  if (elements == 0) return ce_vector(tensor.data(), tensor.ce_type(), 0);
+  std::array<Run, 3> runs{{{1, 0}, {1, 0}, {1, 1}}};  // the innermost is the last
+  std::size_t first = runs.size();
+  const std::vector<std::size_t> order = tensor.memory_order();
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const std::size_t d = order[i];
+    if (sizes[d] == 1) continue;
+    if (first < runs.size() && strides[d] == runs[first].size * runs[first].stride) {
+      runs[first].size *= sizes[d];
+    } else if (first == 0) {
+      return std::nullopt;
+    } else {
+      runs[--first] = {sizes[d], strides[d]};
+    }
+  }
+  ce_tensor view = ce_matrix(tensor.data(), tensor.ce_type(), runs[0].size * runs[1].size, runs[2].size);
+  view.column_stride = runs[2].stride;
+  if (view.rows > 1) view.row_stride = runs[1].stride;
+  if (runs[0].size > 1) {
+    view.batch_rows = runs[1].size;
+    view.batch_stride = runs[0].stride;
+  }
+  if (!are_apart(runs)) return std::nullopt;
+  return view;
 }
 
 ce_tensor vector_of(const Tensor& tensor) {
@@ -244,11 +341,11 @@ ce_tensor vector_of(const Tensor& tensor) {
 void hint_at_copy(const char* operation, const char* argument) {
   static std::atomic<bool> said = false;
   if (said.exchange(true) || ce_log_is_wanted(CE_LOG_INFO) == 0) return;
-  std::fprintf(
-      stderr,
-      "ce: %s copied its %s, whose strides no kernel reads; rows with one stride, or batches of such rows, "
-      "are read where they are (said once)\n",
-      operation, argument);
+  std::fprintf(stderr,
+               "ce: %s copied its %s, whose strides no kernel takes, or none beside those of the call's "
+               "other tensors; rows "
+               "with one stride, or batches of such rows, are read and written where they are (said once)\n",
+               operation, argument);
 }
 
 }  // namespace ce_torch

@@ -42,6 +42,13 @@ class Tensor {
   [[nodiscard]] static Tensor empty_like(const Tensor& like);
   /// Itself where it is contiguous, else a copy that is.
   [[nodiscard]] Tensor contiguous() const;
+  /// Not initialised: of these sizes, dense.
+  /// \param order  its dimensions, outermost first; empty: as they are
+  [[nodiscard]] Tensor empty_in(std::span<const std::size_t> order) const;
+  /// A copy that is dense in that order.
+  [[nodiscard]] Tensor copy_in(std::span<const std::size_t> order) const;
+  /// Copies the elements of another one of the same sizes. Autograd sees nothing of it, as of what kernels write.
+  void overwrite(const Tensor& source) const;
   /// Another reference.
   [[nodiscard]] Tensor share() const;
 
@@ -54,6 +61,10 @@ class Tensor {
   [[nodiscard]] std::int64_t elements() const noexcept;
   /// Whether the elements fill a range of memory, each its own.
   [[nodiscard]] bool is_dense() const;
+  /// Whether elements may share memory: the strides do not show that each has its own.
+  [[nodiscard]] bool overlaps_itself() const;
+  /// The dimensions as they lie in memory, outermost first.
+  [[nodiscard]] std::vector<std::size_t> memory_order() const;
   /// torch's number of it.
   [[nodiscard]] std::int32_t dtype() const noexcept { return dtype_; }
   /// ce's. \throws std::runtime_error where it has none
@@ -67,6 +78,8 @@ class Tensor {
   /// A new one, of which all is known but where sizes and strides are.
   Tensor(AtenTensorHandle handle, std::size_t dimensions, std::int32_t dtype, int device);
   void swap(Tensor& other) noexcept;
+  /// Its memory under another handle, which has no part in autograd and does not keep the memory.
+  [[nodiscard]] Tensor alias() const;
 
   AtenTensorHandle handle_ = nullptr;
   std::int64_t *sizes_ = nullptr, *strides_ = nullptr;
@@ -75,9 +88,15 @@ class Tensor {
   int device_ = 0;
 };
 
-/// The rows that lie along dimension `dim`, first dimension slowest.
-/// \returns nothing where they cannot be said with a stride of rows and one of batches of rows
-[[nodiscard]] std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim);
+/// The rows that lie along dimension `dim`.
+/// \param order  the dimensions in the order in which rows are counted, the slowest first; empty: as they are
+/// \returns nothing where they cannot be said with a stride of rows and one of batches of rows, or share memory
+[[nodiscard]] std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim,
+                                               std::span<const std::size_t> order = {});
+
+/// All elements, in an order of no meaning.
+/// \returns nothing where three strides do not say where they are, or where they share memory
+[[nodiscard]] std::optional<ce_tensor> elements_of(const Tensor& tensor);
 
 /// A contiguous tensor as [elements].
 [[nodiscard]] ce_tensor vector_of(const Tensor& tensor);
@@ -85,7 +104,8 @@ class Tensor {
 /// \throws std::runtime_error
 void check(AOTITorchError error, const char* what);
 
-/// Says once in a process that a tensor was copied since its layout is beyond the kernels.
+/// Says once in a process that a tensor was copied since its layout is beyond the kernels, or beyond what they take beside
+/// the call's other tensors.
 void hint_at_copy(const char* operation, const char* argument);
 
 }  // namespace ce_torch

@@ -13,6 +13,7 @@ import torch
 
 import ce.torch as ct
 from ce import _files
+from ce.torch.integrations.transformers import CeForCausalLMLoss
 
 
 @pytest.fixture
@@ -54,12 +55,37 @@ def test_tune_ahead_then_frozen(database):
         ct.cross_entropy(logits, torch.zeros(2, dtype=torch.int64))
 
 
-def test_tune_takes_the_output_layer_of_a_model(database):
+def test_tune_ahead_covers_what_a_trainer_calls(database):
+    """The output layer of a model, with and without a gradient and the number of items, as Transformers calls it."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 33))
     ct.configure(policy="frozen", tuning_seconds=0.5)
     ct.tune(model, rows=3, device="cpu")
-    logits = torch.randn(3, 33, requires_grad=True)
-    ct.cross_entropy(logits, torch.zeros(3, dtype=torch.int64)).backward()
+    labels = torch.zeros(3, dtype=torch.int64)
+    for items in (None, torch.tensor(3), 3):
+        for logits in (torch.randn(3, 33), torch.randn(3, 33, requires_grad=True)):
+            loss = CeForCausalLMLoss(logits, None, 33, items, shift_labels=labels)
+            if logits.requires_grad:
+                loss.backward()
+    ct.cross_entropy(torch.randn(3, 33), labels)
+    ct.cross_entropy(torch.randn(3, 33, requires_grad=True), labels).backward()
+
+
+def test_tune_ahead_of_log_probabilities(database):
+    ct.configure(policy="frozen", tuning_seconds=0.5)
+    ct.tune([(3, 33, torch.float32)], operations=["selective_log_softmax", "logprobs_and_entropy"], device="cpu")
+    index = torch.zeros(3, dtype=torch.int64)
+    for logits in (torch.randn(3, 33), torch.randn(3, 33, requires_grad=True)):
+        made = (ct.selective_log_softmax(logits, index), *ct.logprobs_and_entropy(logits, index))
+        if logits.requires_grad:
+            sum(one.sum() for one in made).backward()
+
+
+def test_tune_ahead_of_a_linear_layer(database):
+    ct.configure(policy="frozen", tuning_seconds=0.5)
+    ct.tune([(6, 40)], operations=["linear_cross_entropy", "linear_loss"], hidden=16, device="cpu")
+    x, w = (torch.randn(size, 16).bfloat16() for size in (6, 40))
+    ct.linear_cross_entropy(x, w, torch.zeros(6, dtype=torch.int64))
+    ct.linear_cross_entropy(x.requires_grad_(), w.requires_grad_(), torch.zeros(6, dtype=torch.int64)).backward()
 
 
 def test_stats_count_what_the_process_did(database):
@@ -88,6 +114,7 @@ def test_stats_count_what_the_process_did(database):
         (lambda: ct.configure(tuning_seconds=-1), "tuning_seconds is -1"),
         (lambda: ct.configure(scratch_bytes=-1), "scratch_bytes is -1"),
         (lambda: ct.tune([(3,)]), r"shape is \(3,\)"),
+        (lambda: ct.tune([(3, 4)], operations=["linear_loss"]), "hidden is None; expected the hidden size"),
         (lambda: ct.tune([(3, 0)]), r"shape is \(3, 0\)"),
         (lambda: ct.tune([(3, 4)], operations=("gelu",)), "operation is 'gelu'"),
         (lambda: ct.tune(torch.nn.Linear(2, 3)), "rows is None"),

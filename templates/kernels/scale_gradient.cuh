@@ -6,6 +6,9 @@
 // loads of a thread before its first store. The elements before the first 16-byte boundary, and those that fill no vector
 // at the end, are of the first block.
 //
+// A gradient with gaps is rows of Arguments::classes elements: a tile is `unroll` elements of each lane of a warp, all of one
+// row, and a warp takes one tile after the other.
+//
 // Moves 1 read + 1 write, like a copy, and is bound by the memory.
 #pragma once
 #include "row/row.cuh"
@@ -22,6 +25,27 @@ CE_KERNEL(ce_scale_gradient, ce::problem::threads) {
   const auto scaled = [&](Element x) { return from_float<Element>(to_float(x) * factor); };
 
   Element* const grad = static_cast<Element*>(arguments.output);
+  if constexpr (problem::strided) {
+    constexpr int tile = lanes * unroll, warps = problem::threads / lanes;
+    const int64 columns = arguments.classes, stride = arguments.output_layout.column;
+    const int64 tiles = (columns + tile - 1) / tile;
+    for (int64 i = block_index() * warps + warp_index(); i < arguments.rows * tiles;
+         i += block_count() * warps) {
+      Element* const row = grad + row_offset(arguments, arguments.output_layout, i / tiles);
+      const int64 first = i % tiles * tile + lane_index();
+      Element data[unroll];
+#pragma unroll
+      for (int k = 0; k < unroll; ++k)
+        if (const int64 column = first + k * lanes; column < columns)
+          data[k] = load_element<Load::cs>(row + column * stride);
+#pragma unroll
+      for (int k = 0; k < unroll; ++k)
+        if (const int64 column = first + k * lanes; column < columns)
+          store_element<Store::cs>(row + column * stride, scaled(data[k]));
+    }
+    return;
+  }
+
   const int64 elements = arguments.rows;
   const int64 before = int64(-reinterpret_cast<uint64>(grad) % 16 / sizeof(Element));
   const int64 prologue = before < elements ? before : elements;

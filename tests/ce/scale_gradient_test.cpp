@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
@@ -61,6 +63,40 @@ TEST_F(ScaleGradient, MultipliesWhateverTheDtypeTheSizeAndTheFirstAddress) {
   EXPECT_LE(context->compiled(), 5) << "one kernel for each pair of dtypes";
 }
 
+TEST_F(ScaleGradient, LeavesGapsAlone) {
+  std::mt19937_64 random(test_seed());
+  constexpr std::array<std::pair<const char*, Tensor>, 9> layouts{{
+      {"padded rows", {.rows = 5, .columns = 7, .row_stride = 9}},
+      {"wide rows", {.rows = 3, .columns = 1030, .row_stride = 1031}},
+      {"every second column", {.rows = 4, .columns = 33, .row_stride = 70, .column_stride = 2}},
+      {"rows without the last of each batch",
+       {.rows = 6, .columns = 11, .row_stride = 11, .batch_rows = 3, .batch_stride = 44}},
+      {"classes second, with gaps",
+       {.rows = 12, .columns = 5, .row_stride = 1, .column_stride = 7, .batch_rows = 6, .batch_stride = 40}},
+      {"classes second, dense",
+       {.rows = 12, .columns = 5, .row_stride = 1, .column_stride = 6, .batch_rows = 6, .batch_stride = 30}},
+      {"columns outermost", {.rows = 6, .columns = 5, .row_stride = 1, .column_stride = 6}},
+      {"one column", {.rows = 700, .columns = 1, .row_stride = 3}},
+      {"one row", {.rows = 1, .columns = 300, .column_stride = 2}},
+  }};
+  for (const DType dtype : {DType::f32, bf16})
+    for (const auto& [what, layout] : layouts) {
+      Tensor view = layout;
+      view.dtype = dtype;
+      Matrix grad(*context, view, 3);
+      std::vector<double> want = grad.set(random_values(view.rows * view.columns, random));
+      for (const double factor : {-0.375, 1.0}) {
+        context->scale_gradient(grad.tensor(), number(DType::f32, factor).tensor());
+        context->synchronize();
+        for (double& value : want) value *= factor;
+        expect_near(grad.values(), want, 1.001 * rounding(dtype), 0, what);
+        want = grad.values();
+      }
+      EXPECT_TRUE(grad.frame_is_intact()) << what;
+    }
+  EXPECT_LE(context->compiled(), 4) << "two kernels for each pair of dtypes";
+}
+
 TEST_F(ScaleGradient, FollowsIeeeAndLeavesEveryBitAloneWhereTheFactorIsOne) {
   constexpr double inf = std::numeric_limits<double>::infinity(),
                    nan = std::numeric_limits<double>::quiet_NaN();
@@ -89,7 +125,7 @@ TEST_F(ScaleGradient, DoesNothingWithoutElements) {
 }
 
 TEST_F(ScaleGradient, RefusesWhatDoesNotFit) {
-  const Matrix grad(*context, bf16, 4, 8), padded(*context, bf16, 4, 8, {.padding = 2});
+  const Matrix grad(*context, bf16, 4, 8);
   const Matrix one = number(DType::f32, 2), two(*context, DType::f32, 2, 1), other = number(f16, 2),
                indices(*context, DType::i32, 4, 8);
   const auto refused = [&](const Tensor& tensor, const Tensor& upstream, const char* argument) {
@@ -102,7 +138,9 @@ TEST_F(ScaleGradient, RefusesWhatDoesNotFit) {
     }
   };
   refused({}, one.tensor(), "grad");
-  refused(padded.tensor(), one.tensor(), "grad");
+  Tensor overlapping = grad.tensor();
+  overlapping.row_stride = 4;
+  refused(overlapping, one.tensor(), "grad.row_stride");
   refused(indices.tensor(), one.tensor(), "grad.dtype");
   refused(grad.tensor(), {}, "upstream");
   refused(grad.tensor(), two.tensor(), "upstream");

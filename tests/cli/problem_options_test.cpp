@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <random>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "ce/error.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cli {
 namespace {
@@ -368,6 +373,59 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
   copy.operations = {"copy"};
   refused(copy, &ProblemOptions::strided, true, "--strided");
   refused(copy, &ProblemOptions::batched, true, "--batched");
+}
+
+/// What a frozen program prints tunes the problem that it missed.
+TEST(ProblemOptions, TheCommandOfAProblemSaysIt) {
+  const std::uint64_t seed = ce::test::test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto some = [&](int one_in) { return random() % static_cast<std::uint64_t>(one_in) == 0; };
+  const auto any_of = [&](const std::vector<std::string>& words) {
+    return words.at(random() % words.size());
+  };
+  int said = 0;
+  for (int i = 0; i < 3000; ++i) {
+    ProblemOptions options{
+        .operations = {any_of({"softmax", "log_softmax", "softmax_backward", "cross_entropy", "cross_entropy",
+                               "cross_entropy_backward"})},
+        .dtypes = {any_of({"f32", "f16", "bf16"})},
+        .rows = {any_of({"1", "3", "8192"})},
+        .columns = {any_of({"1", "7", "1000", "50257", "128256"})}};
+    if (options.operations.front().starts_with("cross_entropy")) {
+      options.reduction = any_of({"", "none", "mean", "sum"});
+      options.target = any_of({"", "", "i32"});
+      options.loss_dtype = any_of({"", "", "f32", options.dtypes.front()});
+      options.weights = any_of({"", "", "f32", options.dtypes.front()});
+      options.upstream = any_of({"", "", "", "scalar", "rows"});
+      options.loss_only = some(6);
+      options.probabilities = some(8);
+      for (const auto& option : generator::cross_entropy_options) options.on.*option.field = some(6);
+      for (const auto& input : generator::cross_entropy_inputs) options.on.*input.field = some(12);
+      for (const auto& output : generator::cross_entropy_outputs) options.on.*output.field = some(12);
+    }
+    options.batched = some(5);
+    options.strided = some(5);
+    if (some(2)) options.in_place = some(2);
+    options.alignment = any_of({"", "", "vector", "dense", "shifted", "element"});
+    std::vector<Problem> wanted;
+    try {
+      wanted = problems_of(options);
+    } catch (const InvalidArgument&) {
+      continue;  // that is no problem
+    }
+    const std::string command = generator::sweep_command(wanted.at(0));
+    SCOPED_TRACE(command);
+    constexpr std::string_view start = "ce-tune sweep ";
+    ASSERT_TRUE(command.starts_with(start));
+    CLI::App app;
+    ProblemOptions parsed;
+    add_problem_options(app, parsed);
+    app.parse(command.substr(start.size()));
+    ASSERT_EQ(only(parsed), wanted.at(0));
+    ++said;
+  }
+  EXPECT_GT(said, 200) << "most of what was drawn is no problem";
 }
 
 }  // namespace

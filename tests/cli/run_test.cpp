@@ -170,6 +170,8 @@ TEST_F(Run, APolicySaysWhatRunsWhereNothingIsKnownAndWhereAWinnerIs) {
   const Finished frozen = by_policy("frozen");
   EXPECT_EQ(frozen.status, 8) << frozen.out;
   EXPECT_NE(frozen.err.find("no winner for softmax f32 5 x 40 (key "), std::string::npos) << frozen.err;
+  EXPECT_NE(frozen.err.find("ce-tune sweep --op softmax --dtype f32 --rows 5 --cols 40\n"), std::string::npos)
+      << frozen.err;
   EXPECT_FALSE(std::filesystem::exists(path("output")));
   expect_origin("lookup", "fallback");
   EXPECT_TRUE(std::filesystem::exists(path("output")));

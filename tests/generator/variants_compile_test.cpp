@@ -301,7 +301,7 @@ TEST_P(CompileForArchitecture, EveryVariant) {
   };
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const DType upstream : {DType::f32, dtype})
-      compiler.expect_compiles(scale_gradient(dtype, upstream));
+      for (const bool gaps : {false, true}) compiler.expect_compiles(scale_gradient(dtype, upstream, gaps));
   for (const DType dtype : {DType::f16, DType::bf16}) {
     compiler.expect_compiles(linear_convert(DType::f32, dtype));
     compiler.expect_compiles(linear_convert(dtype, DType::f32));

@@ -9,11 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ce.torch import _native, _settings, functional
+from ce.torch import _native, _settings, functional, linear, logprobs
+from ce.torch.integrations.transformers import CeForCausalLMLoss
 
 __all__ = ["check", "tune"]
 
-_OPERATIONS = ("cross_entropy", "loss", "softmax", "log_softmax")
+_LINEAR = ("linear_cross_entropy", "linear_loss")
+_LOGPROBS = ("selective_log_softmax", "logprobs_and_entropy")
+_OPERATIONS = ("cross_entropy", "loss", "causal_lm_loss", "softmax", "log_softmax", *_LOGPROBS, *_LINEAR)
+_OF_SHAPES, _OF_MODELS = ("cross_entropy",), ("cross_entropy", "loss", "causal_lm_loss")
 
 
 def check(device: torch.device | str | int | None = None) -> None:
@@ -49,7 +53,8 @@ def tune(
     *,
     rows: int | None = None,
     dtype: torch.dtype | None = None,
-    operations: Sequence[str] = ("cross_entropy",),
+    operations: Sequence[str] | None = None,
+    hidden: int | None = None,
     device: torch.device | str | int | None = None,
     tuning_seconds: float | None = None,
     group: dist.ProcessGroup | None = None,
@@ -65,30 +70,45 @@ def tune(
             and the dtype.
         rows: with a model: the rows of logits of a step, which are its tokens.
         dtype: of shapes that do not say it, bfloat16 unless given; with a model: of its logits.
-        operations: of "cross_entropy" (loss and gradient), "loss" (without gradient), "softmax" and "log_softmax" (each
-            with its gradient).
+        operations: of "cross_entropy" (loss and gradient), "loss" (without gradient), "causal_lm_loss" (what
+            ``integrations.transformers.CeForCausalLMLoss`` calls, with and without a gradient and
+            `num_items_in_batch`), "softmax", "log_softmax", "selective_log_softmax" and "logprobs_and_entropy" (each
+            with its gradient), "linear_cross_entropy" and "linear_loss" (of a linear layer, with and without
+            gradients). Unless given "cross_entropy", and with a model "loss" and "causal_lm_loss", too.
+        hidden: of shapes the hidden size, for operations of a linear layer.
         device: the GPU, the current one unless given; "cpu" for the host device.
         tuning_seconds: that each problem may take, and 0: no bound; unset: as :func:`configure` says.
         group: the ranks; all of them unless given.
-        options: of :func:`cross_entropy`: they are part of what is tuned.
+        options: of :func:`cross_entropy`, or of the other functions where operations are theirs: they are part of what
+            is tuned.
 
     Raises:
         ValueError: a shape, operation or model that says too little.
         torch.OutOfMemoryError: a problem does not fit into the device's memory.
     """
+    if operations is None:
+        operations = _OF_MODELS if isinstance(what, nn.Module) else _OF_SHAPES
     for operation in operations:
         if operation not in _OPERATIONS:
             raise ValueError(f"ce.torch.tune: operation is {operation!r}; expected one of {', '.join(_OPERATIONS)}")
-    shapes = _of_model(what, rows, dtype) if isinstance(what, nn.Module) else [_shape(one, dtype) for one in what]
+    if isinstance(what, nn.Module):
+        head = _head_of(what, rows)
+        shapes, hidden = [_shape((rows, head.shape[0], dtype or head.dtype), None)], head.shape[1]
+    else:
+        shapes = [_shape(one, dtype) for one in what]
+    if {*operations} & {*_LINEAR} and (not isinstance(hidden, int) or hidden < 1):
+        raise ValueError(
+            f"ce.torch.tune: hidden is {hidden!r}; expected the hidden size, for operations of a linear layer"
+        )
     where = torch.device("cuda" if device is None else device)
     is_distributed = dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
     is_first = not is_distributed or dist.get_rank(group) == 0
     if is_first:
-        _tune_all(shapes, operations, where, tuning_seconds, options)
+        _tune_all(shapes, operations, hidden, where, tuning_seconds, options)
     if is_distributed:
         dist.barrier(group)
         if not is_first:
-            _tune_all(shapes, operations, where, tuning_seconds, options)
+            _tune_all(shapes, operations, hidden, where, tuning_seconds, options)
 
 
 def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, torch.dtype]:
@@ -97,7 +117,8 @@ def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, t
     return given[0], given[1], given[2] if len(given) == 3 else dtype or torch.bfloat16
 
 
-def _of_model(model: nn.Module, rows: int | None, dtype: torch.dtype | None) -> list[tuple[int, int, torch.dtype]]:
+def _head_of(model: nn.Module, rows: int | None) -> Tensor:
+    """The weight of the output layer."""
     if rows is None:
         raise ValueError("ce.torch.tune: rows is None; expected the tokens of a step, with a model")
     get_head: Any = getattr(model, "get_output_embeddings", None)
@@ -109,12 +130,13 @@ def _of_model(model: nn.Module, rows: int | None, dtype: torch.dtype | None) -> 
         raise ValueError(
             f"ce.torch.tune: {type(model).__name__} has no linear layer; expected one that makes the logits"
         )
-    return [(rows, head.weight.shape[0], dtype or head.weight.dtype)]
+    return head.weight
 
 
 def _tune_all(
     shapes: Sequence[tuple[int, int, torch.dtype]],
     operations: Sequence[str],
+    hidden: int | None,
     device: torch.device,
     tuning_seconds: float | None,
     options: dict[str, Any],
@@ -122,21 +144,48 @@ def _tune_all(
     before = _settings.configure(policy="tune", tuning_seconds=tuning_seconds)
     try:
         for rows, classes, dtype in shapes:
+            target = torch.zeros(rows, dtype=torch.int64, device=device)
             for operation in operations:
-                _run(operation, torch.zeros(rows, classes, dtype=dtype, device=device), options)
+                if operation in _LINEAR:
+                    _run_linear(operation, _normal(rows, hidden, dtype, device), classes, target, options)
+                else:
+                    _run(operation, torch.zeros(rows, classes, dtype=dtype, device=device), target, options)
     finally:
         _settings.restore(before)
 
 
-def _run(operation: str, logits: Tensor, options: dict[str, Any]) -> None:
-    if operation in ("cross_entropy", "loss"):
-        target = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
-        loss = functional.cross_entropy(
-            logits.requires_grad_(operation == "cross_entropy"), target, **{**options, "inplace_backward": False}
-        )
-        if operation == "cross_entropy":
-            loss.sum().backward()
-        return
-    function = functional.softmax if operation == "softmax" else functional.log_softmax
-    output = function(logits.requires_grad_(), -1)
-    output.backward(logits.detach())
+def _normal(rows: int, columns: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What products take is the time of numbers such as a model's: those of zeros are faster."""
+    return torch.randn(rows, columns or 1, dtype=dtype, device=device)
+
+
+def _run(operation: str, logits: Tensor, target: Tensor, options: dict[str, Any]) -> None:
+    if operation == "loss":
+        functional.cross_entropy(logits, target, **{**options, "inplace_backward": False})
+    elif operation == "cross_entropy":
+        leaf = logits.requires_grad_()
+        functional.cross_entropy(leaf, target, **{**options, "inplace_backward": False}).sum().backward()
+    elif operation == "causal_lm_loss":
+        for items in (None, torch.tensor(len(target), device=target.device)):
+            for one in (logits.detach(), logits.detach().requires_grad_()):
+                loss = CeForCausalLMLoss(one, None, logits.shape[-1], items, shift_labels=target)
+                if one.requires_grad:
+                    loss.backward()
+    elif operation in _LOGPROBS:
+        for one in (logits.detach(), logits.detach().requires_grad_()):
+            made = getattr(logprobs, operation)(one, target, **options)
+            if one.requires_grad:
+                sum(one.sum() for one in (made if isinstance(made, tuple) else (made,))).backward()
+    else:
+        output = getattr(functional, operation)(logits.requires_grad_(), -1)
+        output.backward(logits.detach())
+
+
+def _run_linear(operation: str, hidden: Tensor, classes: int, target: Tensor, options: dict[str, Any]) -> None:
+    weight = _normal(classes, hidden.shape[1], hidden.dtype, hidden.device).mul_(hidden.shape[1] ** -0.5)
+    is_wanted = operation == "linear_cross_entropy"
+    loss = linear.linear_cross_entropy(
+        hidden.requires_grad_(is_wanted), weight.requires_grad_(is_wanted), target, **options
+    )
+    if is_wanted:
+        loss.sum().backward()

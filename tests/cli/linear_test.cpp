@@ -1,0 +1,72 @@
+// ce-tune linear: what it finds is kept, and stays.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using test::Finished;
+using testing::HasSubstr;
+using testing::Not;
+
+class Linear : public test::CommandTest {
+ protected:
+  [[nodiscard]] Finished linear(const std::vector<std::string>& options) const {
+    std::vector<std::string> words{"linear",   "--device", "host",   "--tokens", "20",
+                                   "--hidden", "16",       "--cols", "300"};
+    words.insert(words.end(), options.begin(), options.end());
+    return ce_tune(words);
+  }
+  [[nodiscard]] nlohmann::json json(std::vector<std::string> words) const {
+    words.emplace_back("--json");
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, 0) << finished.err;
+    return nlohmann::json::parse(finished.out);
+  }
+};
+
+TEST_F(Linear, WhatItTunesIsKeptAndStays) {
+  const Finished first = linear({"--loss-only", "--z-loss", "1e-4", "--json"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  const nlohmann::json made = nlohmann::json::parse(first.out);
+  EXPECT_EQ(made["chunks"], 1);
+  EXPECT_EQ(made["chunk_tokens"], 20);
+  EXPECT_THAT(std::string(made["database"]), HasSubstr(folder().string()));
+  EXPECT_THAT(first.err, HasSubstr("tuned linear_statistics"));
+
+  const auto bundle = [&] { return json({"bundle", (folder() / "b.jsonl").string(), "--cubins"}); };
+  const int binaries = bundle()["binaries"];
+  EXPECT_GE(binaries, 5) << "kernels of four tiles, what their race has found, and that of the merge";
+  EXPECT_EQ(json({"db", "prune", "--keep", "0"})["binaries"], 0);
+  EXPECT_EQ(bundle()["binaries"], binaries);
+  const Finished again = linear({"--loss-only", "--z-loss", "1e-4"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.err, Not(HasSubstr("tuned")));
+  EXPECT_EQ(again.out, "20 x 16 x 300 bf16: 1 chunk of 20 tokens, 512 B beyond its tensors\n");
+}
+
+TEST_F(Linear, WrongOptionsAreNamed) {
+  for (const auto& [options, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--tokens", "0"}, "--tokens is \"0\""},
+           {{"--dtype", "i32"}, "--dtype is \"i32\"; expected f32, f16 or bf16"},
+           {{"--smoothing", "2"}, "label_smoothing is 2; expected 0 to 1"},
+           {{"--smoothing", "much"}, "--smoothing is \"much\""},
+           {{"--valid-tokens", "21"}, "--valid-tokens is \"21\""},
+           {{"--memory-budget", "some"}, "--memory-budget is \"some\""}}) {
+    std::vector<std::string> words{"linear", "--device", "host", "--hidden", "16", "--cols", "30"};
+    if (options.front() != "--tokens") words.insert(words.end(), {"--tokens", "20"});
+    words.insert(words.end(), options.begin(), options.end());
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, 2) << finished.err;
+    EXPECT_THAT(finished.err, HasSubstr(said));
+  }
+}
+
+}  // namespace
+}  // namespace ce::cli
