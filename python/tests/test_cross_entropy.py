@@ -601,7 +601,7 @@ BAD = {
     ),
     "dtype of logit_scale": (
         TypeError,
-        "row_scale.dtype",
+        "logit_scale.dtype is torch.float16; expected torch.float32",
         lambda x, t: ct.cross_entropy(x, t, logit_scale=x.new_ones(4).half()),
     ),
     "gradient of logit_scale": (

@@ -94,6 +94,48 @@ def test_liger(dtype, reduction, device, seed):
     assert_loss(plain, F.cross_entropy(wide, target, reduction=reduction))
 
 
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("form", ["alone", "linear"])
+def test_liger_of_rows_that_are_all_left_out(form, reduction, cpu, device, seed):
+    if device.type == "cpu":
+        ct.configure(cpu=cpu)
+    target = torch.full((6,), IGNORED, device=device)
+    weight = torch.rand(50, device=device) + 0.5
+    leaves = [torch.randn(*sizes, device=device, requires_grad=True) for sizes in ((6, 16), (50, 16), (50,))]
+    options = {"lse_square_scale": 1e-3, "label_smoothing": 0.1, "reduction": reduction}
+
+    def loss(**wanted):
+        if form == "linear":
+            return ct.liger.fused_linear_cross_entropy(
+                leaves[0], leaves[1], target, leaves[2], weight, **options, **wanted
+            )
+        return ct.liger.cross_entropy(F.linear(*leaves), target, weight, **options, **wanted)
+
+    for one in (loss(), loss(return_z_loss=True).loss):
+        assert not one.isnan().any() and not one.any()
+        for grad in torch.autograd.grad(one.sum(), leaves):
+            assert torch.equal(grad, torch.zeros_like(grad))
+    made = loss(return_z_loss=True, return_token_accuracy=True, return_predicted_tokens=True)
+    assert torch.equal(made.z_loss, torch.zeros_like(made.z_loss))
+    assert (made.predicted_tokens == -1).all()
+    # As there, where it is a sum over none divided by none.
+    assert made.token_accuracy.isnan().all() if reduction != "none" else not made.token_accuracy.any()
+
+
+def test_what_is_no_number_is_not_hidden_by_liger(device, seed):
+    logits, target = batch(device)
+    target[0] = 50
+    assert liger.liger_cross_entropy(logits, target).isnan()
+    with pytest.raises(IndexError, match="row 0 with target 50"):
+        ct.check(device)
+
+
+def test_liger_has_a_short_name():
+    assert ct.liger is liger
+    assert ct.liger.fused_linear_cross_entropy is liger.liger_fused_linear_cross_entropy
+
+
 def test_liger_beside_itself(seed):
     """Signatures everywhere; numbers where its kernels run."""
     theirs = pytest.importorskip("liger_kernel.transformers.functional")
@@ -372,6 +414,21 @@ def test_transformers_with_the_trainer(tmp_path, seed):
         torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=0, atol=3e-4)
     finally:
         ct.restore(before)
+
+
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("counts", [False, True])
+def test_transformers_of_no_items(counts, cpu, device, seed):
+    if device.type == "cpu":
+        ct.configure(cpu=cpu)
+    logits = torch.randn(2, 5, 20, device=device, requires_grad=True)
+    labels = torch.full((2, 5), IGNORED, device=device)
+    if counts:
+        labels[0, 3] = 7
+    of_torch = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum") / 0
+    for items in (0, torch.tensor(0, device=device)):
+        made = transformers.CeForCausalLMLoss(logits, labels, 20, num_items_in_batch=items)
+        torch.testing.assert_close(made, of_torch, equal_nan=True)
 
 
 @pytest.mark.parametrize("sizes", [(40,), (6, 40), (2, 5, 40)])

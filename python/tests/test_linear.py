@@ -431,7 +431,7 @@ def test_types_of_errors(device):
     call = (head.input, head.weight, head.target)
     with pytest.raises(ValueError, match=r"^ce: .*label_smoothing"):
         ct.linear_cross_entropy(*call, label_smoothing=2.0)
-    with pytest.raises(TypeError, match="dtype that ce has no kernels for"):
+    with pytest.raises(TypeError, match=r"linear_bias\.dtype is torch\.float64; expected torch\.float32"):
         ct.linear_cross_entropy(*call, linear_bias=torch.zeros(CLASSES, device=device, dtype=torch.float64))
     with pytest.raises(TypeError, match=r"accumulate is torch\.float64; expected float32, float16 or bfloat16"):
         ct.linear_cross_entropy(*call, accumulate=torch.float64)

@@ -122,10 +122,13 @@ def test_selective_log_softmax(sizes, cpu, device, seed):
     (grad,) = torch.autograd.grad(ours.sum(), logits)
     torch.testing.assert_close(grad.double(), torch.autograd.grad(expected.sum(), wide)[0], rtol=1e-5, atol=1e-6)
     several = torch.randint(0, 40, (*sizes[:-1], 3), device=device)
-    mask = torch.rand(sizes[:-1], device=device) < 0.5
-    ours = ct.selective_log_softmax(logits, several, 0.7, mask)
-    expected = (wide / 0.7).log_softmax(-1).gather(-1, several).masked_fill(~mask[..., None], 0)
-    torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
+    mask = torch.rand(several.shape, device=device) < 0.5
+    expected = (wide / 0.7).log_softmax(-1).gather(-1, several).masked_fill(~mask, 0)
+    for given in (mask, mask.long()):
+        ours = ct.selective_log_softmax(logits, several, 0.7, given)
+        torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"row_mask has sizes .* those of index"):
+        ct.selective_log_softmax(logits, several, 0.7, mask[..., 0])
     assert ct.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
 
 
@@ -136,6 +139,9 @@ def test_beside_trl(cpu, device, seed):
     logits, index = torch.randn(3, 7, 50, device=device), torch.randint(0, 50, (3, 7), device=device)
     expected = theirs.selective_log_softmax(logits, index)
     torch.testing.assert_close(ct.selective_log_softmax(logits, index), expected)
+    for chosen in (index, torch.randint(0, 50, (3, 7, 4), device=device)):
+        masked = (logits, chosen, 0.7, torch.rand(chosen.shape, device=device) < 0.5)
+        torch.testing.assert_close(ct.selective_log_softmax(*masked), theirs.selective_log_softmax(*masked))
     logprob, entropy = ct.logprobs_and_entropy(logits, index)
     torch.testing.assert_close(logprob, expected)
     torch.testing.assert_close(entropy, theirs.entropy_from_logits(logits))
@@ -209,6 +215,11 @@ def test_an_index_out_of_range_is_never_silent(device):
 
 BAD = {
     "temperature": (ValueError, "temperature is 0", {"temperature": 0.0}),
+    "infinite temperature": (ValueError, "temperature is inf; expected", {"temperature": float("inf")}),
+    "tiny temperature": (ValueError, "temperature is 1e-30; expected", {"temperature": 1e-30}),
+    "text": (TypeError, "temperature is 'a'; expected a number or a tensor", {"temperature": "a"}),
+    "list": (TypeError, "index is of type list; expected a tensor", {"index": [0, 1, 2, 3]}),
+    "list as mask": (TypeError, "mask is of type list; expected a tensor or None", {"mask": [True] * 4}),
     "sizes of temperature": (
         ValueError,
         r"temperature has sizes \[3\]; expected \[4\]",

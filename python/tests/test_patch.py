@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -32,6 +34,70 @@ def test_patches_all_or_some_and_undoes_it():
         with ct.patch():
             assert all(map(is_patched, NAMES))
         assert [is_patched(name) for name in NAMES] == [False, True, False]
+    assert not any(map(is_patched, NAMES))
+
+
+def test_patches_that_overlap_last_as_long_as_the_last_of_them():
+    first, second = ct.patch(), ct.patch("softmax", "softmax")
+    first.__exit__(None, None, None)
+    assert [is_patched(name) for name in NAMES] == [False, True, False]
+    first.__exit__(None, None, None)  # a second time it does nothing
+    assert is_patched("softmax")
+    second.__exit__(None, None, None)
+    assert not any(map(is_patched, NAMES))
+
+
+def test_unpatch_undoes_all_of_them():
+    ct.patch()
+    with ct.patch():
+        ct.unpatch()
+        assert not any(map(is_patched, NAMES))
+        inner = ct.patch("softmax")
+    assert is_patched("softmax")  # which is wanted since
+    inner.__exit__(None, None, None)
+    assert not any(map(is_patched, NAMES))
+
+
+def test_a_patch_that_stays_is_not_undone_by_a_block():
+    ct.patch("cross_entropy")
+    with ct.patch():
+        assert all(map(is_patched, NAMES))
+    assert [is_patched(name) for name in NAMES] == [True, False, False]
+
+
+def test_another_patch_that_was_there_before_is_put_back(monkeypatch):
+    def theirs(*arguments, **named):
+        return TORCHS["softmax"](*arguments, **named)
+
+    monkeypatch.setattr(F, "softmax", theirs)
+    first, second = ct.patch(), ct.patch()
+    assert F.softmax is ct.softmax
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert F.softmax is theirs
+
+
+def test_blocks_of_several_threads():
+    both_inside, first_is_out = threading.Barrier(2), threading.Event()
+    seen = []
+
+    def first():
+        with ct.patch():
+            both_inside.wait(10)
+        first_is_out.set()
+
+    def second():
+        with ct.patch():
+            both_inside.wait(10)
+            first_is_out.wait(10)
+            seen.append(all(map(is_patched, NAMES)))
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True]
     assert not any(map(is_patched, NAMES))
 
 

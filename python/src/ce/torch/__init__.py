@@ -15,7 +15,7 @@ from ce.torch import _registrations, _vocab_parallel
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
 from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
-from ce.torch.integrations import megatron
+from ce.torch.integrations import liger, megatron
 from ce.torch.linear import LinearCrossEntropy, linear_cross_entropy, linear_logprobs_and_entropy
 from ce.torch.logprobs import logprobs_and_entropy, selective_log_softmax
 from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
@@ -38,6 +38,7 @@ __all__ = [
     "check",
     "configure",
     "cross_entropy",
+    "liger",
     "linear_cross_entropy",
     "linear_logprobs_and_entropy",
     "log_softmax",

@@ -22,6 +22,7 @@ _with_grad_in_place = _native.fast(_operators._cross_entropy_with_grad_)
 _backward = _native.fast(_operators._cross_entropy_backward)
 _scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_increment_version = torch.autograd.graph.increment_version
 
 MEAN_OR_SUM = (1, 2)
 
@@ -90,10 +91,12 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             if in_place:
                 loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted, False, False)
+                overwritten(logits)
                 grad = logits.detach()
             else:
                 loss, grad, *others = _with_grad(logits, target, weight, upstream, *inputs, *wanted, False, False)
             ctx.save_for_backward(grad)
+            ctx.in_place = in_place
         else:
             if in_place:
                 raise ValueError(
@@ -122,7 +125,7 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
-            return scaled(grad, grad_loss, _keeps_graph()), *none
+            return scaled(grad, grad_loss, _keeps_graph(), ctx.in_place), *none
         logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
@@ -212,13 +215,31 @@ def refuse_second(name: str, instead: str | None = None) -> None:
         )
 
 
-def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:
+def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) -> Tensor:
     """The gradient times a number on the device, in its own memory unless it is needed again. Where the number is 1 the
-    gradient is not even read."""
+    gradient is not even read.
+
+    Args:
+        in_place: whether its memory is that of the logits.
+    """
     if is_kept:
         grad = grad.clone()
     _scale_gradient(grad, factor)
+    if in_place and not is_kept:
+        overwritten(grad)
     return grad
+
+
+def overwritten(logits: Tensor) -> None:
+    """To be called where a gradient took the memory of the logits: whoever has saved them for a backward of its own
+    then fails there, as after every other operation in place. Compiled code finds out by itself."""
+    if not torch.compiler.is_compiling():
+        _increment_version(logits)
+
+
+def is_kept_graph() -> bool:
+    """Whether the backward that is running keeps its graph for another one (retain_graph)."""
+    return not torch.compiler.is_compiling() and _keeps_graph()
 
 
 def compiled_cross_entropy(
@@ -231,6 +252,8 @@ def compiled_cross_entropy(
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, ...]:
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
+    if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
+        return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
     wants_logprob = torch.is_grad_enabled() and logits.requires_grad and has_classes(target)
     loss, *others = _operators.cross_entropy.default(
         logits, target, weight, *of_rows, *numbers, *wanted, wants_logprob, False
@@ -238,3 +261,60 @@ def compiled_cross_entropy(
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
     return loss, *others
+
+
+def is_of_rows_of_one_loss(upstream: Tensor, numbers: tuple[Any, ...]) -> bool:
+    """Whether there is one upstream gradient for each row of a mean or a sum."""
+    return upstream.numel() != 1 and numbers[1] in MEAN_OR_SUM
+
+
+class UpstreamOfRows(torch.autograd.Function):
+    """A mean or a sum with an upstream gradient for each row, which no factor of the loss can stand for, through the
+    operators that compilers see through. Saves the logits; the backward is a second pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        given_lse: Tensor | None,
+        upstream: Tensor,
+        of_rows: tuple[Tensor | None, ...],
+        numbers: tuple[Any, ...],
+        wanted: tuple[bool, ...],
+    ) -> tuple[Tensor, ...]:
+        inputs = (*of_rows, *numbers)
+        wants_logprob = has_classes(target)
+        if given_lse is None:
+            operator = _operators.cross_entropy.default
+            made = operator(logits, target, weight, *inputs, *wanted, wants_logprob, False)
+            _, z_loss, lse, argmax, hit, logprob, entropy = made
+            constant = [argmax, hit, logprob, entropy]
+        else:
+            made = _operators.cross_entropy_from_lse.default(logits, target, weight, given_lse, *inputs, *wanted)
+            (_, z_loss, logprob), lse = made, given_lse
+            constant = [logprob]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*constant, *(() if wanted[1] else (z_loss,)))
+        ctx.save_for_backward(logits, target, weight, lse, logprob if wants_logprob else None, upstream, *of_rows)
+        ctx.numbers, ctx.wants_z_loss, ctx.has_lse = numbers, wanted[1], given_lse is None
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, of_loss: Tensor | None, of_z_loss: Tensor | None, *others: Tensor | None) -> Any:
+        refuse_second("cross_entropy")
+        none = (None,) * 7
+        of_lse = others[0] if ctx.has_lse else None
+        of_z_loss = of_z_loss if ctx.wants_z_loss else None
+        if of_loss is None and of_z_loss is None and of_lse is None:
+            return None, *none
+        logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
+        factor = lse.new_zeros(()) if of_loss is None else of_loss * upstream
+        if of_z_loss is not None:
+            row_weight, _, divisor = of_rows
+            of_lse = _reference.gradient_of_lse(
+                of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor
+            )
+        saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
+        return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none

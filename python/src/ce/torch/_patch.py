@@ -17,11 +17,48 @@ _originals = {name: getattr(F, name) for name in _NAMES}
 _lock = threading.Lock()
 
 
+class _Wanted:
+    """Who wants a function of torch to be that of ``ce``. Guarded by the lock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.patches = 0
+        """That are not undone yet."""
+        self.before: Any = None
+        """What the first of them found there, which is put back after the last."""
+        self.times_unpatched = 0
+
+    def add(self) -> int:
+        """Returns what :meth:`remove` is to be given."""
+        if self.patches == 0:
+            self.before = getattr(F, self.name)
+        self.patches += 1
+        setattr(F, self.name, getattr(functional, self.name))
+        return self.times_unpatched
+
+    def remove(self, added: int) -> None:
+        """Undoes one patch, unless :func:`unpatch` has done so."""
+        if added != self.times_unpatched:
+            return
+        self.patches -= 1
+        if self.patches == 0:
+            setattr(F, self.name, self.before)
+            self.before = None
+
+    def remove_all(self) -> None:
+        self.patches, self.before = 0, None
+        self.times_unpatched += 1
+        setattr(F, self.name, _originals[self.name])
+
+
+_wanted = {name: _Wanted(name) for name in _NAMES}
+
+
 class Patch:
-    """What :func:`patch` returns: ``with ce.torch.patch(): ...`` undoes it at the end of the block."""
+    """What :func:`patch` returns: ``with ce.torch.patch(): ...`` undoes it at the end of the block, once."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._before = {name: getattr(F, name) for name in names}
+        self._added = {name: _wanted[name].add() for name in dict.fromkeys(names)}
 
     def __enter__(self) -> Patch:
         return self
@@ -30,8 +67,9 @@ class Patch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with _lock:
-            for name, function in self._before.items():
-                setattr(F, name, function)
+            while self._added:
+                name, added = self._added.popitem()
+                _wanted[name].remove(added)
 
 
 def patch(*names: str) -> Patch:
@@ -45,7 +83,8 @@ def patch(*names: str) -> Patch:
         names: which of the three; none: all.
 
     Returns:
-        A context manager that puts back what was there before; :func:`unpatch` puts back torch's own.
+        A context manager that undoes this patch: after the last of those that overlap, in one thread or in several,
+        what was there before the first is put back. :func:`unpatch` undoes all, and puts back torch's own.
 
     Raises:
         ValueError: another name.
@@ -55,17 +94,14 @@ def patch(*names: str) -> Patch:
             raise ValueError(f"ce.torch.patch: name is {name!r}; expected one of {', '.join(_NAMES)}")
     chosen = names or _NAMES
     with _lock:
-        undo = Patch(chosen)
-        for name in chosen:
-            setattr(F, name, getattr(functional, name))
-    return undo
+        return Patch(chosen)
 
 
 def unpatch() -> None:
-    """Puts back torch's own functions. Does nothing where they are there."""
+    """Puts back torch's own functions, whoever wants them patched. Does nothing where they are there."""
     with _lock:
-        for name, function in _originals.items():
-            setattr(F, name, function)
+        for wanted in _wanted.values():
+            wanted.remove_all()
 
 
 def original(name: str) -> Any:

@@ -134,7 +134,8 @@ def cross_entropy(
     lse = torch.logsumexp(z, class_dim(logits))
     ignored = is_ignored(logits, target, options)
     factor = _row_factor(z, target, ignored, row_weight, options)
-    by_rows = factor is not None or divisor is not None
+    of_row = upstream is not None and upstream.numel() != 1
+    by_rows = factor is not None or divisor is not None or of_row
     loss = _torch_cross_entropy(
         z,
         wide_target,
@@ -148,22 +149,24 @@ def cross_entropy(
         loss, of_rows = ((x * factor).masked_fill(ignored, 0.0) for x in (loss, of_rows))
     count: Tensor = (~ignored).sum()
     if divisor is not None:
-        count = divisor.detach().reshape(()).to(z.dtype)
-    if options.reduction == "sum":
-        z_loss = of_rows.sum()
-    elif options.reduction == "mean":
-        z_loss = of_rows.sum() / count
-    else:
-        z_loss = of_rows
-    if by_rows and options.reduction != "none":
-        loss = loss.sum()
-        if options.reduction == "mean":
-            if divisor is None and class_weight is not None and not target.is_floating_point():
-                count = class_weight[target.long()[~ignored]].sum()
-            loss = loss / count
+        count = divisor_or_nan(divisor.detach()).to(z.dtype)
+
+    def reduced(rows: Tensor, count: Tensor) -> Tensor:
+        if options.reduction == "none":
+            return rows
+        return rows.sum() / count if options.reduction == "mean" else rows.sum()
+
+    z_loss = own_z_loss = reduced(of_rows, count)
+    if of_row and upstream is not None:
+        loss = scaled_gradient(loss, upstream)
+        own_z_loss = reduced(scaled_gradient(of_rows, upstream), count)
+    if by_rows:
+        if divisor is None and class_weight is not None and not target.is_floating_point():
+            count = class_weight[target.long()[~ignored]].sum()
+        loss = reduced(loss, count)
     if options.z_loss:
-        loss = loss + z_loss
-    if upstream is not None:
+        loss = loss + own_z_loss
+    if upstream is not None and not of_row:
         loss = scaled_gradient(loss, upstream)
     argmax = logits.argmax(class_dim(logits))
     hit = torch.zeros_like(ignored) if target.is_floating_point() else (argmax == target) & ~ignored
@@ -204,7 +207,7 @@ def gradient_of_lse(
         own = own * torch.exp(token_scaling * logprob)
     if reduction == 1:
         count = lse.numel() if target.is_floating_point() else (target != ignore_index).sum()
-        own = own / (count if divisor is None else divisor.reshape(()))
+        own = own / (count if divisor is None else divisor_or_nan(divisor))
     return own if of_lse is None else of_lse + own
 
 
@@ -246,7 +249,7 @@ def gradient(
     of_class = of_class.reshape([classes if d == dim else 1 for d in range(z.dim())])
     factor = (factor * of_class).masked_fill(ignored, 0.0)
     if divisor is not None:
-        of_loss = of_z_loss = divisor.reshape(()).to(z.dtype)
+        of_loss = of_z_loss = divisor_or_nan(divisor).to(z.dtype)
     elif options.reduction == "mean":
         of_z_loss = (~ignored).sum().to(z.dtype)
         of_loss = of_z_loss if target.is_floating_point() else (share * of_class).masked_fill(ignored, 0.0).sum()
@@ -271,6 +274,12 @@ def gradient(
     grad = grad * (options.logit_scale if row_scale is None else scales_of(options, row_scale).unsqueeze(dim))
     grad = grad.masked_fill(ignored, 0.0)
     return grad.to(logits.dtype)
+
+
+def divisor_or_nan(divisor: Tensor) -> Tensor:
+    """[]: NaN in place of 0, as in kernels: a mean over nothing is no number."""
+    divisor = divisor.reshape(())
+    return torch.where(divisor == 0, torch.nan, divisor)
 
 
 def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:

@@ -434,9 +434,41 @@ def _log_softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.d
     return torch._log_softmax_backward_data(grad, output, dim, dtype)
 
 
+_IN_PLACE = (
+    "softmax_",
+    "softmax_out",
+    "softmax_backward_out",
+    "log_softmax_",
+    "log_softmax_out",
+    "log_softmax_backward_out",
+    "cross_entropy_with_grad_",
+    "cross_entropy_backward_",
+    "scale_gradient_",
+)
+
+
+def _register_version(op: str) -> None:
+    """Counts what an operator overwrites as a new version of that tensor, so that backwards that need the one before
+    fail."""
+    overload = getattr(_operators, op).default
+    arguments = overload._schema.arguments
+    written = [i for i, argument in enumerate(arguments) if argument.alias_info is not None]
+    below = torch._C._after_ADInplaceOrView_keyset
+
+    def count(keyset: Any, *given: Any, **named: Any) -> Any:
+        for i in written:
+            torch.autograd.graph.increment_version(given[i] if i < len(given) else named[arguments[i].name])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            return overload.redispatch(keyset & below, *given, **named)
+
+    _library.impl(op, count, "ADInplaceOrView", with_keyset=True)
+
+
 def register() -> None:
     """Called once, by the import of ``ce.torch``."""
     _register_softmax("softmax", torch.softmax, _softmax_gradient)
     _register_softmax("log_softmax", torch.log_softmax, _log_softmax_gradient)
     _register_cross_entropy()
     _register_linear()
+    for op in _IN_PLACE:
+        _register_version(op)

@@ -229,11 +229,14 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         own_target = target[:, :valid] if target.is_floating_point() else target
         rest = (weight, statistics, factor.contiguous(), of_entropy, of_lse, row_weight, row_scale, divisor)
         arguments = (own_target, *rest, *ctx.numbers, group.first_class, group.classes)
-        if ctx.in_place or valid < columns:
-            grad = logits if ctx.in_place else logits.clone()
+        in_place = ctx.in_place and not _autograd.is_kept_graph()  # the next backward needs the logits
+        if in_place or valid < columns:
+            grad = logits if in_place else logits.clone()
             grad[:, valid:].zero_()
             if valid > 0:
                 _operators.cross_entropy_shard_backward_(grad[:, :valid], *arguments)
+            if in_place:
+                _autograd.overwritten(grad)
         else:
             grad = _operators.cross_entropy_shard_backward(logits, *arguments)
         return grad, *none
@@ -308,7 +311,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         peers: _rank_exchange.Peers,
     ) -> tuple[Tensor, ...]:
         try:
-            logits = _aligned(logits.detach())
+            given, logits = logits, _aligned(logits.detach())
             target = _aligned(target) if target.is_floating_point() else target
             grad = logits if in_place else torch.empty_like(logits)
             if upstream is not None:
@@ -326,6 +329,9 @@ class ExchangedCrossEntropy(torch.autograd.Function):
                 peers.give_up()
                 raise
         grad[:, group.valid(logits.shape[1]) :].zero_()
+        if in_place and grad.data_ptr() == given.data_ptr():
+            _autograd.overwritten(given)
+        ctx.in_place = in_place
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(grad)
         ctx.mark_non_differentiable(*others)
@@ -338,7 +344,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         if of_loss is None:
             return None, *none
         (grad,) = ctx.saved_tensors
-        return _autograd.scaled(grad, of_loss, _autograd._keeps_graph()), *none
+        return _autograd.scaled(grad, of_loss, _autograd._keeps_graph(), ctx.in_place), *none
 
 
 # ---- fake tensors ----------------------------------------------------------------------------------------

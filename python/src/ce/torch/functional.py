@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also wh
 from torch.overrides import handle_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 from ce import _c
-from ce.torch import _autograd, _native, _reference, _settings
+from ce.torch import _arguments, _autograd, _native, _reference, _settings
 
 __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
@@ -71,13 +71,17 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     if has_torch_function_unary(input):
         return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
-    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
-        try:
-            return _eager_softmax(input, dim)
-        except (RuntimeError, ValueError) as error:
-            if has_kernels_for(input):
-                _native.raise_from(error)
-    return _softmax_of(input, dim, dtype, False, _stacklevel)
+    try:
+        if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
+            try:
+                return _eager_softmax(input, dim)
+            except (RuntimeError, ValueError) as error:
+                if has_kernels_for(input):
+                    _native.raise_from(error)
+        return _softmax_of(input, dim, dtype, False, _stacklevel)
+    except _arguments.REFUSALS as error:
+        _arguments.explain(softmax, error, {"input": input, "dim": dim})
+        raise
 
 
 def log_softmax(
@@ -86,13 +90,17 @@ def log_softmax(
     """The logarithm of softmax along a dimension, as :func:`torch.nn.functional.log_softmax`. See :func:`softmax`."""
     if has_torch_function_unary(input):
         return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
-    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
-        try:
-            return _eager_log_softmax(input, dim)
-        except (RuntimeError, ValueError) as error:
-            if has_kernels_for(input):
-                _native.raise_from(error)
-    return _softmax_of(input, dim, dtype, True, _stacklevel)
+    try:
+        if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
+            try:
+                return _eager_log_softmax(input, dim)
+            except (RuntimeError, ValueError) as error:
+                if has_kernels_for(input):
+                    _native.raise_from(error)
+        return _softmax_of(input, dim, dtype, True, _stacklevel)
+    except _arguments.REFUSALS as error:
+        _arguments.explain(log_softmax, error, {"input": input, "dim": dim})
+        raise
 
 
 def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logarithm: bool, stacklevel: int) -> Tensor:
@@ -180,7 +188,7 @@ def cross_entropy(
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
     given_lse: Tensor | None = None,
-    upstream: Tensor | None = None,
+    upstream: Tensor | float | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
     check: bool = False,
@@ -220,14 +228,18 @@ def cross_entropy(
         given_lse: one float32 a row: known logsumexps of the transformed logits, without a gradient of their own. The
             forward then reads the logits of the targets alone; the backward makes the whole gradient. Only for
             class indices, and nothing but z_loss returned.
-        upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
+        upstream: a number, or a tensor of one element or one a row, on the device: multiplies the gradient that the
+            backward gives, not the loss. It is rounded to the dtype of the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
-            nothing else is allocated. For reductions mean and sum; lse has no gradient then. Compiled code leaves the
-            logits as they are.
+            nothing else is allocated. For reductions mean and sum; lse has no gradient then. A backward for which
+            something else has saved the logits fails, as after any operation in place. Compiled code leaves the logits
+            as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
-            the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which.
-        return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too.
+            the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
+            call on the stream has met is raised before this one runs, and the message says so.
+        return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too;
+            return_hit only for class indices.
 
     Returns:
         The loss, or a :class:`CrossEntropyOutput`.
@@ -235,6 +247,7 @@ def cross_entropy(
     Raises:
         ValueError: sizes or options that do not fit.
         TypeError: a dtype that does not.
+        IndexError: a target out of range, with check.
         RuntimeError: a weight, row weight, scale or divisor that requires a gradient, or a transform of ``torch.func``.
     """
     if has_torch_function_variadic(input, target, weight):
@@ -267,60 +280,140 @@ def cross_entropy(
         )
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
-    code = _c.REDUCTIONS.get(reduction)
-    if code is None:
-        raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    dtype = input.dtype
-    if loss_dtype is None:
-        f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(input.device.type)
-    elif loss_dtype is torch.float32 or loss_dtype is dtype:
-        f32_loss = loss_dtype is torch.float32
-    else:
-        raise ValueError(
-            f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
-        )
-    cap = 0.0 if softcap is None else softcap
-    asked = return_z_loss or return_lse or return_argmax or return_hit
-    wants_gradient = input.requires_grad and torch.is_grad_enabled()
-    # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
-    if (
-        not (asked or check)
-        and weight is row_weight is divisor is given_lse is None
-        and (input.is_cuda or (_settings.on_host and input.is_cpu))
-        and dtype in _KERNEL_DTYPES
-        and target.dtype in _INDEX_DTYPES
-        and type(logit_scale) in _NUMBERS
-        and input.numel() != 0
-        and not _is_compiling()
-        and not has_tangents()
-        and not _are_functorch_transforms_active()
-    ):
-        numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-        try:
-            if not wants_gradient:
-                return _loss(input, target, None, None, None, None, *numbers, f32_loss)
-            if code != 0 and not inplace_backward:
-                return _autograd.LossAlone.apply(input, target, None, upstream, None, None, None, *numbers, f32_loss)
-        except (RuntimeError, ValueError) as error:
-            if has_kernels_for(input):
-                _native.raise_from(error)
+    try:
+        code = _c.REDUCTIONS.get(reduction)
+        if code is None:
+            raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+        dtype = input.dtype
+        if loss_dtype is None:
+            f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(input.device.type)
+        elif loss_dtype is torch.float32 or loss_dtype is dtype:
+            f32_loss = loss_dtype is torch.float32
+        else:
+            raise ValueError(
+                f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
+            )
+        if return_hit and target.is_floating_point():
+            raise ValueError(
+                "ce.torch.cross_entropy: return_hit is True; expected False where target holds probabilities"
+            )
+        cap = 0.0 if softcap is None else softcap
+        asked = return_z_loss or return_lse or return_argmax or return_hit
+        wants_gradient = input.requires_grad and torch.is_grad_enabled()
+        # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
+        if (
+            not (asked or check)
+            and weight is row_weight is divisor is given_lse is None
+            and (input.is_cuda or (_settings.on_host and input.is_cpu))
+            and dtype in _KERNEL_DTYPES
+            and target.dtype in _INDEX_DTYPES
+            and type(logit_scale) in _NUMBERS
+            and input.numel() != 0
+            and not _is_compiling()
+            and not has_tangents()
+            and not _are_functorch_transforms_active()
+        ):
+            if upstream is not None:
+                upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
+            numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+            try:
+                if not wants_gradient:
+                    return _loss(input, target, None, None, None, None, *numbers, f32_loss)
+                if code != 0 and not inplace_backward:
+                    return _autograd.LossAlone.apply(
+                        input, target, None, upstream, None, None, None, *numbers, f32_loss
+                    )
+            except (RuntimeError, ValueError) as error:
+                if has_kernels_for(input):
+                    _native.raise_from(error)
 
+        return _cross_entropy(
+            input,
+            target,
+            weight,
+            reduction,
+            (ignore_index, code, label_smoothing, z_loss, cap),
+            logit_scale,
+            token_scaling,
+            row_weight,
+            divisor,
+            given_lse,
+            upstream,
+            f32_loss,
+            inplace_backward,
+            check,
+            (return_z_loss, return_lse, return_argmax, return_hit),
+            asked,
+            dtype,
+            wants_gradient,
+        )
+    except _arguments.REFUSALS as error:
+        given = {
+            "input": input,
+            "target": target,
+            "weight": weight,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "z_loss": z_loss,
+            "softcap": softcap,
+            "logit_scale": logit_scale,
+            "token_scaling": token_scaling,
+            "row_weight": row_weight,
+            "divisor": divisor,
+            "given_lse": given_lse,
+            "upstream": upstream,
+        }
+        _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
+        raise
+
+
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    first_numbers: tuple[Any, ...],
+    logit_scale: float | Tensor,
+    token_scaling: float,
+    row_weight: Tensor | None,
+    divisor: Tensor | float | None,
+    given_lse: Tensor | None,
+    upstream: Tensor | float | None,
+    f32_loss: bool,
+    inplace_backward: bool,
+    check: bool,
+    returned: tuple[bool, bool, bool, bool],
+    asked: bool,
+    dtype: torch.dtype,
+    wants_gradient: bool,
+) -> Any:
+    """Every call but the simplest.
+
+    Args:
+        first_numbers: of those that the operators take, up to the soft cap.
+        returned: beside the loss: z-loss, lse, argmax and hit.
+        asked: whether one of them is.
+        dtype: of the input.
+    """
+    name = "ce.torch.cross_entropy"
+    return_z_loss, return_lse, return_argmax, return_hit = returned
+    ignore_index, code, label_smoothing, z_loss, cap = first_numbers
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
+        raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
     if divisor is not None:
-        divisor = _divisor_of(divisor, reduction, input)
+        divisor = divisor_of(divisor, reduction, input, name)
     if row_weight is not None and row_weight.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'row_weight' is not implemented")
+        raise RuntimeError(f"{name}: the derivative for 'row_weight' is not implemented")
     row_scale = None
     if isinstance(logit_scale, Tensor):
         dim = _reference.class_dim(input)
         rows = [*input.shape[:dim], *input.shape[dim + 1 :]]
-        row_scale, logit_scale = scale_of_rows(logit_scale, rows, "ce.torch.cross_entropy"), 1.0
+        row_scale, logit_scale = scale_of_rows(logit_scale, rows, name), 1.0
     if given_lse is not None:
         wrong = return_lse or return_argmax or return_hit or inplace_backward or label_smoothing != 0.0
         if wrong or target.is_floating_point():
             raise ValueError(
-                "ce.torch.cross_entropy: given_lse is given; expected None with probabilities, label_smoothing, "
+                f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
                 "inplace_backward, return_lse, return_argmax or return_hit"
             )
         _check_sizes("given_lse", given_lse, input)
@@ -332,6 +425,13 @@ def cross_entropy(
     )
     if not of_torch and target.dtype not in _INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
+        if weight is not None and weight.dtype is dtype:
+            weight = weight.to(input.dtype)
+    if upstream is not None:
+        wide = torch.float32 if f32_loss and input.dtype in _KERNEL_DTYPES else input.dtype
+        upstream = upstream_of(upstream, wide, input, name)
+        if upstream.numel() != 1:
+            upstream = _rows_of(upstream, input)
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
         others = (row_weight, row_scale, divisor)
@@ -352,6 +452,13 @@ def cross_entropy(
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
+    if weight is not None and weight.dim() != 1:  # how many it has the kernels look at
+        raise ValueError(
+            f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
+            "one for each class"
+        )
+    if check and not _is_compiling():
+        check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
     numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
     others = (row_weight, row_scale, divisor)
@@ -363,7 +470,7 @@ def cross_entropy(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
         )
         if check and not _is_compiling():
-            _check_targets(input)
+            check_targets(input)
         if not return_z_loss:
             return loss
         return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
@@ -388,7 +495,7 @@ def cross_entropy(
         except (RuntimeError, ValueError) as error:
             _native.raise_from(error)
         if check:
-            _check_targets(input)
+            check_targets(input)
     if not asked:
         return made[0]
     outputs = _reference.Outputs(*made)
@@ -397,25 +504,71 @@ def cross_entropy(
     return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit)
 
 
-def _divisor_of(divisor: Tensor | float, reduction: str, input: Tensor) -> Tensor:
-    """As the operators take it: one element, in float32 unless the logits are float64."""
+def _dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:
+    """What kernels expect of other tensors."""
+    if not isinstance(input, Tensor) or not has_kernels_for(input):
+        return {}
+    of_rows = (torch.float32,)
+    return {
+        "weight": (torch.float32, input.dtype),
+        "row_weight": of_rows,
+        "logit_scale": of_rows,
+        "given_lse": of_rows,
+    }
+
+
+def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str) -> Tensor:
+    """As the operators take it: one element, in float32 unless the logits are float64.
+
+    Args:
+        name: of the function, for errors.
+    """
     if reduction != "mean":
-        raise ValueError(f"ce.torch.cross_entropy: divisor is {divisor!r}; expected None with reduction {reduction!r}")
+        raise ValueError(f"{name}: divisor is {divisor!r}; expected None with reduction {reduction!r}")
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if not isinstance(divisor, Tensor):
         return torch.full((), divisor, dtype=dtype, device=input.device)
     if divisor.numel() != 1:
-        raise ValueError(
-            f"ce.torch.cross_entropy: divisor has sizes {list(divisor.shape)}; expected a number, or one element"
-        )
+        raise ValueError(f"{name}: divisor has sizes {list(divisor.shape)}; expected a number, or one element")
     if divisor.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'divisor' is not implemented")
+        raise RuntimeError(f"{name}: the derivative for 'divisor' is not implemented")
     return divisor.to(dtype)
 
 
-def _check_targets(input: Tensor) -> None:
-    """Waits for the GPU. Raises IndexError."""
-    _c.require(_c.library().ce_check(_native.context(_native.device_index(input.device)), _stream(input), None))
+def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, name: str) -> Tensor:
+    """As the operators take it: in the dtype of the loss.
+
+    Args:
+        name: of the function, for errors.
+
+    Raises:
+        TypeError: a dtype that is not one of kernels, nor that of the loss.
+    """
+    if not isinstance(upstream, Tensor):
+        return torch.full((), upstream, dtype=dtype, device=input.device)
+    if upstream.dtype is dtype:
+        return upstream
+    _arguments.require_dtype(name, "upstream", upstream, dtype, *_arguments.KERNEL_DTYPES)
+    return upstream.to(dtype)
+
+
+def check_targets(input: Tensor, of_earlier_calls: bool = False) -> None:
+    """Waits for the GPU.
+
+    Args:
+        of_earlier_calls: before the call that is to be checked was made.
+
+    Raises:
+        IndexError: targets out of range.
+    """
+    try:
+        _c.require(_c.library().ce_check(_native.context(_native.device_index(input.device)), _stream(input), None))
+    except IndexError as error:
+        if not of_earlier_calls:
+            raise
+        raise IndexError(
+            f"{error}; this is of an earlier call, made without check: the present one, with check=True, did not run"
+        ) from None
 
 
 def _from_lse(
@@ -433,12 +586,29 @@ def _from_lse(
     try:
         if torch.is_grad_enabled() and input.requires_grad and not _is_compiling():
             refuse_functorch("cross_entropy")
+        if upstream is not None and _autograd.is_of_rows_of_one_loss(upstream, numbers):
+            loss, z_loss, *_ = _autograd.UpstreamOfRows.apply(
+                input, target, weight, lse, upstream, others, numbers, (f32_loss, wants_z_loss)
+            )
+            return loss, z_loss
         loss, z_loss, _ = _operators.cross_entropy_from_lse(
             input, target, weight, lse, *others, *numbers, f32_loss, wants_z_loss
         )
     except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
     return loss if upstream is None else _reference.scaled_gradient(loss, upstream), z_loss
+
+
+def _rows_of(upstream: Tensor, input: Tensor) -> Tensor:
+    """One for each row, in their sizes."""
+    dim = _reference.class_dim(input)
+    rows = torch.Size((*input.shape[:dim], *input.shape[dim + 1 :]))
+    if upstream.numel() != rows.numel():
+        raise ValueError(
+            f"ce.torch.cross_entropy: upstream has sizes {list(upstream.shape)}; expected a number, or {list(rows)}, "
+            "one for each row"
+        )
+    return upstream.reshape(rows)
 
 
 def _check_sizes(name: str, rows: Tensor, input: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -10,13 +11,16 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce import _c
-from ce.torch import _autograd, _linear, _native, functional
+from ce.torch import _arguments, _autograd, _linear, functional
+from ce.torch.logprobs import check_temperature, logprobs_and_entropy, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
 _LEFT_OUT = -100
+_INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
+@_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -34,7 +38,7 @@ def linear_cross_entropy(
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
-    upstream: Tensor | None = None,
+    upstream: Tensor | float | None = None,
     valid_tokens: int | None = None,
     loss_dtype: torch.dtype | None = None,
     check: bool = False,
@@ -101,6 +105,11 @@ def linear_cross_entropy(
             linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
         )
     if options is not None:
+        if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
+            raise TypeError(
+                f"ce.torch.{name}: options is of type {type(options).__name__}; expected torch's "
+                "LinearCrossEntropyOptions, with batch_chunk_size and acc_dtype"
+            )
         chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
         accumulate = accumulate or getattr(options, "acc_dtype", None)
     ignore = -100 if ignore_index is None else ignore_index
@@ -111,6 +120,16 @@ def linear_cross_entropy(
     dtype = _dtype_of(input, linear_weight)
     rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
+    if has_classes:
+        _arguments.require_dtype(f"ce.torch.{name}", "target", target, *_INDEX_DTYPES)
+    elif return_hit:
+        raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
+    if weight is not None and not weight.is_floating_point():
+        raise TypeError(f"ce.torch.{name}: weight.dtype is {weight.dtype}; expected a floating point dtype")
+    if upstream is not None and not isinstance(upstream, Tensor):
+        upstream = torch.full((), upstream, dtype=torch.float32, device=input.device)
+    if divisor is not None:
+        divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{name}")
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
@@ -164,7 +183,7 @@ def linear_cross_entropy(
                 return_z_loss=True,
                 return_lse=True,
                 return_argmax=True,
-                return_hit=True,
+                return_hit=return_hit,
                 ignore_index=ignore,
                 reduction=reduction,
                 label_smoothing=label_smoothing,
@@ -186,10 +205,11 @@ def linear_cross_entropy(
         for other, given in (("weight", weight), ("row_weight", row_weight)):
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
-        if divisor is not None:
-            divisor = functional._divisor_of(divisor, reduction, input)
         numbers = (ignore, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
         f32_loss = result is torch.float32 or logits is torch.float32
+        check = check and not torch.compiler.is_compiling()
+        if check:
+            functional.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
             _flat_hidden(input),
             linear_weight,
@@ -207,9 +227,8 @@ def linear_cross_entropy(
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
-        if check and not torch.compiler.is_compiling():
-            context = _native.context(_native.device_index(input.device))
-            _c.require(_c.library().ce_check(context, functional._stream(input), None))
+        if check:
+            functional.check_targets(input)
     loss, of_z_loss, lse, argmax, hit = made[:5]
     if wants_z_loss and code != 0 and not return_lse:
         of_z_loss = of_z_loss.detach()
@@ -229,6 +248,7 @@ def linear_cross_entropy(
     )
 
 
+@_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 def linear_logprobs_and_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -257,12 +277,12 @@ def linear_logprobs_and_entropy(
     name = "linear_logprobs_and_entropy"
     _check_layer(name, input, linear_weight, linear_bias)
     of_rows = temperature if isinstance(temperature, Tensor) else None
-    if of_rows is None and not temperature > 0:
-        raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
+    check_temperature(name, temperature)
     if index.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
-    if index.is_floating_point():
-        raise TypeError(f"ce.torch.{name}: index is {index.dtype}; expected class indices")
+    require_indices(name, index)
+    if mask is not None:
+        _arguments.require_dtype(f"ce.torch.{name}", "mask", mask, torch.bool)
     _check_devices(
         name,
         input,
@@ -285,8 +305,6 @@ def linear_logprobs_and_entropy(
         with torch.autocast(input.device.type, enabled=False):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
-        from ce.torch.logprobs import logprobs_and_entropy
-
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
         if valid_tokens is None:
             return logprob, entropy
@@ -304,6 +322,13 @@ def linear_logprobs_and_entropy(
     return logprob.reshape(index.shape), entropy.reshape(index.shape)
 
 
+_OPTIONS = tuple(
+    name
+    for name, parameter in inspect.signature(linear_cross_entropy).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("linear_bias", "weight")
+)
+
+
 class LinearCrossEntropy(nn.Linear):
     """A linear layer and its loss: a language model's head. See :func:`linear_cross_entropy`.
 
@@ -313,6 +338,9 @@ class LinearCrossEntropy(nn.Linear):
         bias: whether the layer has one.
         weight: [classes], a weight for each class.
         options: further arguments of :func:`linear_cross_entropy`, for every call.
+
+    Raises:
+        TypeError: an option that :func:`linear_cross_entropy` does not have.
     """
 
     def __init__(
@@ -326,6 +354,12 @@ class LinearCrossEntropy(nn.Linear):
         weight: Tensor | None = None,
         **options: Any,
     ) -> None:
+        for option in options:
+            if option not in _OPTIONS:
+                raise TypeError(
+                    f"ce.torch.LinearCrossEntropy: got an unexpected option {option!r}; expected one of "
+                    f"{', '.join(_OPTIONS)}"
+                )
         super().__init__(in_features, num_classes, bias, device, dtype)
         self.class_weight: Tensor | None
         self.register_buffer("class_weight", weight)
@@ -344,6 +378,13 @@ class LinearCrossEntropy(nn.Linear):
 
 
 def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    for argument, tensor in (("input", input), ("linear_weight", weight), ("linear_bias", bias)):
+        if type(tensor).__name__ == "DTensor":
+            raise ValueError(
+                f"ce.torch.{name}: {argument} is a DTensor; expected a plain tensor: where FSDP2 shards it, call this "
+                "inside of the module's forward, or give its full_tensor(); where ranks share the classes, give "
+                "vocab_parallel_linear_cross_entropy this rank's part (to_local()) and its group"
+            )
     if weight.numel() == 0:
         raise ValueError(
             f"ce.torch.{name}: linear_weight has no elements; where it is a shard of FSDP or ZeRO-3, call this while "

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from ce.torch import _autograd, _native, functional
+from ce.torch import _arguments, _autograd, _native, functional
 
 __all__ = ["logprobs_and_entropy", "selective_log_softmax"]
 
 _LEFT_OUT = -100
 
 
+@_arguments.explained()
 def selective_log_softmax(
     logits: Tensor, index: Tensor, temperature: float | Tensor = 1.0, row_mask: Tensor | None = None
 ) -> Tensor:
@@ -26,7 +27,7 @@ def selective_log_softmax(
         index: class indices [...]; or [..., k], for which the whole log softmax is made.
         temperature: what the logits are divided by, more than 0: a number, or one float32 a row [...], on the device,
             where what is not more than 0 makes its row NaN. No gradient is taken of it.
-        row_mask: [...]: rows where it is 0 have the log-probability 0, and no gradient.
+        row_mask: of the sizes of the index: where it is 0 the log-probability is 0, without a gradient.
 
     Returns:
         As the index, in the dtype of the logits; computed in float32. Rows whose index is -100 are left out as those
@@ -44,17 +45,22 @@ def selective_log_softmax(
     name = "selective_log_softmax"
     mask = None if row_mask is None else row_mask != 0
     if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
-        _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, mask)
+        _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, None)
+        if mask is not None and mask.shape != index.shape:
+            raise ValueError(
+                f"ce.torch.{name}: row_mask has sizes {list(mask.shape)}; expected {list(index.shape)}, those of index"
+            )
         of_row = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
         scaled = (logits / of_row).to(logits.dtype)
         chosen = functional.log_softmax(scaled, -1).gather(-1, index.long())
         if mask is None:
             return chosen
-        return chosen.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return chosen.masked_fill(~mask, 0.0)
     logprob, _ = _of_rows(name, logits, index, temperature, mask, False)
     return logprob.to(logits.dtype)
 
 
+@_arguments.explained()
 def logprobs_and_entropy(
     logits: Tensor, index: Tensor, *, temperature: float | Tensor = 1.0, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -91,14 +97,30 @@ def logprobs_and_entropy(
     return logprob, entropy
 
 
+def check_temperature(name: str, temperature: float | Tensor) -> None:
+    """
+    Raises:
+        ValueError: a number whose inverse is no scale of logits.
+    """
+    if not isinstance(temperature, Tensor) and not 2.0**-60 <= temperature <= 2.0**60:
+        raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0, from 2^-60 to 2^60")
+
+
+def require_indices(name: str, index: Tensor) -> None:
+    """
+    Raises:
+        TypeError: a dtype that holds no integers.
+    """
+    if index.is_floating_point() or index.is_complex() or index.dtype is torch.bool:
+        raise TypeError(f"ce.torch.{name}: index.dtype is {index.dtype}; expected torch.int64 or torch.int32")
+
+
 def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor, mask: Tensor | None) -> None:
     of_rows = temperature if isinstance(temperature, Tensor) else None
-    if of_rows is None and not temperature > 0:
-        raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
+    check_temperature(name, temperature)
     if logits.dim() == 0:
         raise ValueError(f"ce.torch.{name}: logits have no dimension; expected one of classes")
-    if index.is_floating_point() or index.dtype is torch.bool:
-        raise TypeError(f"ce.torch.{name}: index.dtype is {index.dtype}; expected torch.int64 or torch.int32")
+    require_indices(name, index)
     for argument, given in (("index", index), ("mask", mask), ("temperature", of_rows)):
         if given is not None and given.shape != logits.shape[:-1]:
             raise ValueError(

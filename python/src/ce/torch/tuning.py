@@ -24,14 +24,28 @@ def check(device: torch.device | str | int | None = None) -> None:
     """Waits for a GPU and looks what kernels on it have met since the last check: targets out of range, missing ranks.
 
     Args:
-        device: the GPU, the current one unless given; "cpu" for the host device.
+        device: the GPU; "cpu" for the host device. Unless given the current GPU, or the host device where torch sees
+            no GPU.
 
     Raises:
         IndexError: targets out of range; names how many, the first row and its target. Each row is told once.
-        RuntimeError: a rank that exchanges (:func:`vocab_parallel_cross_entropy`) did not come; names it, once.
+        RuntimeError: a rank that exchanges (:func:`vocab_parallel_cross_entropy`) did not come; names it, once. Or the
+            device is a GPU, and torch sees none.
+        ValueError: a device of another type.
     """
-    index = _native.HOST if str(device) == "cpu" else torch.cuda._utils._get_device_index(device, optional=True)
-    _native.check(index)
+    _native.check(_device_to_check(device))
+
+
+def _device_to_check(given: torch.device | str | int | None) -> int:
+    has_gpu = torch.cuda.is_available()
+    if given is None and not has_gpu:
+        return _native.HOST
+    device = torch.device("cuda" if given is None else given)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"ce.torch.check: device is {str(device)!r}; expected a GPU or the CPU")
+    if device.type == "cuda" and not has_gpu:
+        raise RuntimeError(f"ce.torch.check: device is {given!r}; torch sees no GPU")
+    return _native.device_index(device)
 
 
 def tune(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ce import _c
 from ce.torch import (
+    _arguments,
     _autograd,
     _native,
     _rank_decision,
@@ -51,6 +52,7 @@ _agreed: dict[tuple[Any, ...], bool] = {}
 _PLANS = ("automatic", "gather", "exchange")
 
 
+@_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -68,7 +70,7 @@ def vocab_parallel_cross_entropy(
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
-    upstream: Tensor | None = None,
+    upstream: Tensor | float | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
     plan: str = "automatic",
@@ -141,8 +143,14 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"{_NAME}: plan is {plan!r}; expected 'automatic', 'gather' or 'exchange'")
     autocast = torch.is_autocast_enabled(logits.device.type)
     f32_loss = loss_dtype is torch.float32 or (loss_dtype is None and (autocast or logits.dtype is torch.float32))
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
+    if upstream is not None:
+        upstream = functional.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+    if return_hit and probabilities:
+        raise ValueError(f"{_NAME}: return_hit is True; expected False where target holds probabilities")
     if divisor is not None:
-        divisor = functional._divisor_of(divisor, reduction, logits)
+        divisor = functional.divisor_of(divisor, reduction, logits, _NAME)
     row_scale = None
     if isinstance(logit_scale, Tensor):
         row_scale, logit_scale = functional.scale_of_rows(logit_scale, logits.shape[:-1], _NAME), 1.0
@@ -166,7 +174,7 @@ def vocab_parallel_cross_entropy(
             made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
         else:
             made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
     losses, others = made[0], made[1:]
     shaped = [losses.reshape(rows) if reduction == "none" else losses]

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _linear, _vocab_parallel, functional, linear
+from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
@@ -32,6 +32,7 @@ class _Call(NamedTuple):
     """Of the products."""
 
 
+@_arguments.explained(weight=_arguments.KERNEL_DTYPES)
 def vocab_parallel_linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -99,11 +100,6 @@ def vocab_parallel_linear_cross_entropy(
             a rank cannot: it says which, and why.
     """
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
-    for name, one in (("input", input), ("linear_weight", linear_weight)):
-        if type(one).__name__ == "DTensor":
-            raise ValueError(
-                f"ce.torch.{_NAME}: {name} is a DTensor; expected this rank's part (to_local()) and its group"
-            )
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
     if target.shape != input.shape[:-1]:
@@ -125,7 +121,7 @@ def vocab_parallel_linear_cross_entropy(
     dtype = linear._dtype_of(input, linear_weight)
     flat_target = linear._flat_target(target, dtype)
     if divisor is not None:
-        divisor = functional._divisor_of(divisor, reduction, input)
+        divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
     elif reduction == "mean":
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, z_loss != 0.0)
     row_scale = None

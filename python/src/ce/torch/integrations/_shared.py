@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -39,7 +40,9 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
     if isinstance(divisor, Tensor):
         factor = divisor.to(device=logits.device, dtype=torch.float32).reciprocal()
     else:
-        factor = torch.full((), 1.0 / divisor, dtype=torch.float32, device=logits.device)
+        # As in torch, where a loss that is divided by 0 is infinite, or NaN where nothing counts.
+        inverse = 1.0 / divisor if divisor != 0 else math.inf
+        factor = torch.full((), inverse, dtype=torch.float32, device=logits.device)
     if torch.compiler.is_compiling() or not functional.has_kernels_for(logits):
         total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=f32_for(logits), **options)
         return total * factor.to(total.dtype)

@@ -33,7 +33,8 @@ def cross_entropy_loss(
         precomputed_lse: [rows] float32: logsumexp of the scaled logits, with which the forward reads the logits of the
             labels alone. With label_smoothing or inplace_backward it is computed again.
         lse_square_scale: the factor of the z-loss.
-        inplace_backward: the gradient takes the memory of the logits, in the backward.
+        inplace_backward: the gradient takes the memory of the logits, in the backward, unless that keeps its graph
+            (retain_graph). What else has saved the logits for its backward fails there then, as in torch.
         process_group: the ranks whose logits are equal shares of the classes; None: each has all classes. The logsumexp
             is computed then, whatever precomputed_lse is.
 
@@ -106,9 +107,11 @@ class _OverLogits(torch.autograd.Function):
         _autograd.refuse_second("cross_entropy")
         logits, labels, lse, logprob = ctx.saved_tensors
         grad = logits.detach()
-        torch.ops.ce._cross_entropy_backward_(
-            grad, labels, None, lse, grad_loss, logprob, None, None, None, None, None, None, *ctx.numbers
-        )
+        rest = (labels, None, lse, grad_loss, logprob, None, None, None, None, None, None, *ctx.numbers)
+        if _autograd.is_kept_graph():  # the next backward needs the logits
+            return torch.ops.ce._cross_entropy_backward(grad, *rest), None, None
+        torch.ops.ce._cross_entropy_backward_(grad, *rest)
+        _autograd.overwritten(grad)
         return grad, None, None
 
 

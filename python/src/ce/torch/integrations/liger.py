@@ -1,7 +1,10 @@
 """The cross entropy of Liger-Kernel, and that of a linear layer, with its own signatures.
 
 Unlike there, the logits are left as they are, no call waits for the GPU, and a target out of range makes its row NaN
-instead of raising: see :func:`ce.torch.check`.
+instead of raising: see :func:`ce.torch.check`. Where all rows are left out, loss, z-loss and gradients are 0, as there.
+
+``ce.torch.liger`` is this module. Its functions have shorter names, too: ``cross_entropy`` and
+``fused_linear_cross_entropy``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ __all__ = [
     "CrossEntropyOutput",
     "LigerCrossEntropyLoss",
     "LigerFusedLinearCrossEntropyLoss",
+    "cross_entropy",
+    "fused_linear_cross_entropy",
     "liger_cross_entropy",
     "liger_fused_linear_cross_entropy",
 ]
@@ -69,7 +74,6 @@ def liger_cross_entropy(
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    wants_more = return_z_loss or return_token_accuracy or return_predicted_tokens
     made = functional.cross_entropy(
         input,
         target,
@@ -84,18 +88,31 @@ def liger_cross_entropy(
         return_argmax=return_predicted_tokens,
         return_hit=return_token_accuracy,
     )
-    return _output(made, target, ignore_index, reduction) if wants_more else made
+    return _output(made, target, ignore_index, reduction)
 
 
 def _output(
-    made: functional.CrossEntropyOutput, target: Tensor, ignore_index: int, reduction: str
-) -> CrossEntropyOutput:
+    made: Tensor | functional.CrossEntropyOutput, target: Tensor, ignore_index: int, reduction: str
+) -> Tensor | CrossEntropyOutput:
+    """As Liger-Kernel has it: means over no rows are 0, but for the accuracy. Nothing waits for the GPU."""
     counts = target != ignore_index
+    any_counts = counts.any() if reduction == "mean" else None
+
+    def of_some(mean: Tensor) -> Tensor:
+        return mean if any_counts is None else mean.where(any_counts, 0.0)
+
+    if isinstance(made, Tensor):
+        return of_some(made)
     accuracy = None
     if made.hit is not None:
         accuracy = made.hit.float() if reduction == "none" else made.hit.sum() / counts.sum()
     predicted = None if made.argmax is None else made.argmax.masked_fill(~counts, -1)
-    return CrossEntropyOutput(made.loss, made.z_loss, accuracy, predicted)
+    return CrossEntropyOutput(
+        of_some(made.loss), None if made.z_loss is None else of_some(made.z_loss), accuracy, predicted
+    )
+
+
+cross_entropy = liger_cross_entropy
 
 
 class LigerCrossEntropyLoss(nn.Module):
@@ -178,7 +195,6 @@ def liger_fused_linear_cross_entropy(
 
     All else as in :func:`liger_cross_entropy`.
     """
-    wants_more = return_z_loss or return_token_accuracy or return_predicted_tokens
     made = linear.linear_cross_entropy(
         input,
         weight,
@@ -196,7 +212,10 @@ def liger_fused_linear_cross_entropy(
         return_hit=return_token_accuracy,
         accumulate=accum_dtype,
     )
-    return _output(made, target, ignore_index, reduction) if wants_more else made
+    return _output(made, target, ignore_index, reduction)
+
+
+fused_linear_cross_entropy = liger_fused_linear_cross_entropy
 
 
 class LigerFusedLinearCrossEntropyLoss(nn.Module):

@@ -1,0 +1,118 @@
+"""What is wrong with the arguments of a call.
+
+It is looked at once a call was refused, by torch or by ``ce``: calls that are right pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+__all__ = ["KERNEL_DTYPES", "REFUSALS", "explain", "explained", "require_dtype"]
+
+REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError)
+"""What a call with arguments of wrong types may fail with."""
+
+KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class _Kind(NamedTuple):
+    expected: str
+    is_right: Callable[[Any], bool]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Tensor))
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__")
+
+
+_TENSOR = _Kind("a tensor", _is_tensor)
+_NUMBER = _Kind("a number", _is_number)
+_INTEGER = _Kind("an integer", _is_integer)
+_EITHER = _Kind("a number or a tensor", _is_number)
+_KINDS = {
+    **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
+    **dict.fromkeys(("weight", "row_weight", "given_lse", "linear_bias", "mask", "row_mask"), _TENSOR),
+    **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
+    **dict.fromkeys(("label_smoothing", "z_loss", "softcap", "token_scaling"), _NUMBER),
+    **dict.fromkeys(("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens"), _INTEGER),
+}
+
+
+def explain(
+    function: Callable[..., Any], error: Exception, given: Mapping[str, Any], dtypes: Mapping[str, Any] | None = None
+) -> None:
+    """Raises what says more than the error of a refused call, where an argument is of a wrong type; else returns.
+
+    Args:
+        function: that was called. Arguments whose default is None may be None.
+        given: its arguments.
+        dtypes: of tensors, what is expected of them.
+    """
+    if torch.compiler.is_compiling():
+        return
+    name, parameters = f"ce.torch.{function.__name__}", inspect.signature(function).parameters
+    for argument, value in given.items():
+        kind = _KINDS.get(argument)
+        if kind is None or (value is None and parameters[argument].default is None):
+            continue
+        if not kind.is_right(value):
+            also = " or None" if parameters[argument].default is None else ""
+            shown = repr(value) if isinstance(value, (str, int, float, complex)) else f"of type {type(value).__name__}"
+            raise TypeError(f"{name}: {argument} is {shown}; expected {kind.expected}{also}") from None
+        if kind is _INTEGER and not -(2**63) <= value.__index__() < 2**63:
+            raise ValueError(f"{name}: {argument} is {value}; expected an integer of 64 bits") from None
+    if isinstance(error, TypeError):
+        for argument, expected in (dtypes or {}).items():
+            value = given.get(argument)
+            if isinstance(value, Tensor):
+                require_dtype(name, argument, value, *expected)
+
+
+def require_dtype(name: str, argument: str, given: Tensor, *expected: torch.dtype) -> None:
+    """
+    Raises:
+        TypeError: a dtype that is not expected.
+    """
+    if given.dtype not in expected:
+        # Each once, in their order.
+        text = " or ".join(str(dtype) for dtype in dict.fromkeys(expected))
+        raise TypeError(f"{name}: {argument}.dtype is {given.dtype}; expected {text}")
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def explained(**dtypes: tuple[torch.dtype, ...]) -> Callable[[_Function], _Function]:
+    """Decorates a function so that :func:`explain` looks at the arguments of calls that are refused."""
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except REFUSALS as error:
+                try:
+                    given = signature.bind(*args, **named).arguments
+                except TypeError:
+                    raise error from None
+                explain(function, error, given, dtypes)
+                raise
+
+        return cast(_Function, call)
+
+    return decorate

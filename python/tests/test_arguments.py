@@ -1,0 +1,403 @@
+"""Arguments that are nearly right: those that work, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ce.torch as ct
+
+ROWS, CLASSES, HIDDEN = 4, 8, 16
+
+
+@pytest.fixture(params=["host", "torch", "float64"])
+def dtype_and_place(request, device):
+    """Where calls run: in kernels, in torch, and in torch whatever the device."""
+    if device.type == "cpu":
+        ct.configure(cpu="torch" if request.param == "torch" else "host")
+    elif request.param == "torch":
+        pytest.skip("a GPU has kernels")
+    return torch.float64 if request.param == "float64" else torch.float32
+
+
+# ---- upstream ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"z_loss": 1e-2, "label_smoothing": 0.1, "softcap": 5.0, "return_lse": True},
+        {"z_loss": 1e-2, "given_lse": True, "return_z_loss": True},
+        {"token_scaling": 1.0, "row_weight": True},
+        {"z_loss": 1e-2, "weight": True, "return_z_loss": True, "return_argmax": True},
+        {"probabilities": True, "z_loss": 1e-2, "return_lse": True},
+    ],
+    ids=str,
+)
+def test_an_upstream_of_each_row_is_that_everywhere(options, compiled, reduction, dtype_and_place, device, seed):
+    dtype, options = dtype_and_place, dict(options)
+    logits = torch.randn(ROWS, CLASSES, device=device, dtype=dtype, requires_grad=True)
+    target = torch.randint(0, CLASSES, (ROWS,), device=device)
+    target[1] = -100
+    if options.pop("probabilities", False):
+        target = torch.rand(ROWS, CLASSES, device=device, dtype=dtype).softmax(1)
+    if options.get("weight"):
+        options["weight"] = torch.rand(CLASSES, device=device, dtype=dtype)
+    if options.get("row_weight"):
+        options["row_weight"] = torch.rand(ROWS, device=device, dtype=dtype)
+    if options.get("given_lse"):
+        options["given_lse"] = torch.logsumexp(logits.detach(), 1)
+    upstream = torch.rand(ROWS, device=device, dtype=dtype)
+
+    def call(x, **more):
+        return ct.cross_entropy(x, target, reduction=reduction, **options, **more)
+
+    def loss_of(made):
+        return made if isinstance(made, torch.Tensor) else made.loss
+
+    if compiled:
+        torch.compiler.reset()
+    function = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
+    made = loss_of(function(logits, upstream=upstream))
+    torch.testing.assert_close(made, loss_of(call(logits)))
+    (grad,) = torch.autograd.grad(made.sum(), logits)
+    (plain,) = torch.autograd.grad(loss_of(call(logits)).sum(), logits)
+    torch.testing.assert_close(grad, plain * upstream[:, None], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_upstream_of_each_row_leaves_the_gradients_of_what_is_beside_the_loss(compiled, dtype_and_place, device):
+    logits = torch.randn(ROWS, CLASSES, device=device, dtype=dtype_and_place, requires_grad=True)
+    target, upstream = torch.tensor([0, 1, -100, 3], device=device), torch.rand(ROWS, device=device).to(logits.dtype)
+
+    def call(x, upstream=None):
+        made = ct.cross_entropy(x, target, upstream=upstream, z_loss=0.1, return_lse=True, return_z_loss=True)
+        return made.loss, 3 * made.z_loss + made.lse.square().sum()
+
+    if compiled:
+        torch.compiler.reset()
+    function = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
+    (grad,) = torch.autograd.grad(sum(function(logits, upstream)), logits)
+    (of_loss,) = torch.autograd.grad(call(logits)[0], logits)
+    (beside,) = torch.autograd.grad(call(logits)[1], logits)
+    torch.testing.assert_close(grad, of_loss * upstream[:, None] + beside, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_upstream_of_each_row_of_a_linear_layer(compiled, reduction, dtype_and_place, device, seed):
+    dtype = dtype_and_place
+    leaves = [
+        torch.randn(*sizes, device=device, dtype=dtype, requires_grad=True)
+        for sizes in ((2, 2, HIDDEN), (CLASSES, HIDDEN))
+    ]
+    target = torch.randint(0, CLASSES, (2, 2), device=device)
+    upstream = torch.rand(2, 2, device=device, dtype=dtype)
+
+    def call(input, weight):
+        return ct.linear_cross_entropy(input, weight, target, reduction=reduction, upstream=upstream)
+
+    if compiled:
+        torch.compiler.reset()
+    made = (torch.compile(call, backend="aot_eager") if compiled else call)(*leaves)
+    losses = F.cross_entropy(F.linear(*leaves).flatten(0, 1), target.flatten(), reduction="none")
+    expected = losses.mean() if reduction == "mean" else losses
+    torch.testing.assert_close(made.flatten(), expected.flatten(), rtol=1e-5, atol=1e-5)
+    scaled = (losses * upstream.flatten()).sum() / (4 if reduction == "mean" else 1)
+    for ours, theirs in zip(torch.autograd.grad(made.sum(), leaves), torch.autograd.grad(scaled, leaves)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "linear", "ranks"])
+def test_an_upstream_that_is_a_number_or_of_another_dtype(form, device, seed):
+    input = torch.randn(ROWS, HIDDEN, device=device, requires_grad=True)
+    weight = torch.randn(CLASSES, HIDDEN, device=device)
+    target = torch.randint(0, CLASSES, (ROWS,), device=device)
+
+    def gradient(**options):
+        if form == "linear":
+            loss = ct.linear_cross_entropy(input.bfloat16(), weight.bfloat16(), target, **options)
+        else:
+            function = ct.cross_entropy if form == "cross_entropy" else ct.vocab_parallel_cross_entropy
+            loss = function(F.linear(input, weight).bfloat16(), target, **options)
+        return torch.autograd.grad(loss, input)[0]
+
+    expected = gradient(upstream=torch.tensor(0.5, device=device, dtype=torch.bfloat16))
+    torch.testing.assert_close(expected, gradient() / 2, rtol=2e-2, atol=1e-4)
+    for upstream in (0.5, torch.tensor(0.5, device=device), torch.tensor(0.5, device=device, dtype=torch.float16)):
+        torch.testing.assert_close(gradient(upstream=upstream), expected)
+    assert not gradient(upstream=0).any()
+
+
+def test_an_upstream_in_a_column(device, seed):
+    logits = torch.randn(ROWS, CLASSES, device=device, requires_grad=True)
+    target, upstream = torch.arange(ROWS, device=device), torch.rand(ROWS, 1, device=device)
+    loss = ct.cross_entropy(logits, target, reduction="none", upstream=upstream).sum()
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, target, reduction="sum"), logits)
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], plain * upstream, rtol=1e-5, atol=1e-6)
+
+
+# ---- dtypes, divisors, outputs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight_dtype", [torch.bfloat16, torch.float32])
+def test_a_class_weight_beside_probabilities_of_another_dtype(weight_dtype, device, seed):
+    logits = torch.randn(ROWS, CLASSES, device=device).bfloat16()
+    target, weight = torch.rand(ROWS, CLASSES, device=device).softmax(1), torch.rand(CLASSES, device=device)
+    made = ct.cross_entropy(logits, target, weight.to(weight_dtype))
+    expected = F.cross_entropy(logits.double(), target.double(), weight.to(weight_dtype).double())
+    torch.testing.assert_close(made.double(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_divisor_of_0_makes_no_number(dtype_and_place, device, seed):
+    logits = torch.randn(ROWS, CLASSES, device=device, dtype=dtype_and_place, requires_grad=True)
+    target = torch.arange(ROWS, device=device)
+    for divisor in (0, torch.tensor(0.0, device=device)):
+        assert ct.cross_entropy(logits, target, divisor=divisor).isnan()
+        assert ct.cross_entropy(logits.detach(), target, divisor=divisor).isnan()
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "linear"])
+def test_probabilities_have_no_hit(form, dtype_and_place, device):
+    input = torch.zeros(ROWS, CLASSES, device=device, dtype=dtype_and_place)
+    target = torch.full((ROWS, CLASSES), 1 / CLASSES, device=device, dtype=dtype_and_place)
+
+    def call(**options):
+        if form == "linear":
+            return ct.linear_cross_entropy(input, torch.ones_like(input[:1]).expand(CLASSES, -1), target, **options)
+        return ct.cross_entropy(input, target, **options)
+
+    with pytest.raises(ValueError, match="return_hit is True; expected False where target holds probabilities"):
+        call(return_hit=True)
+    made = call(return_argmax=True)
+    assert made.hit is None and made.argmax.shape == (ROWS,)
+
+
+# ---- targets out of range ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "given_lse", "linear"])
+def test_check_tells_an_earlier_call_from_its_own(form, device):
+    logits, bad = torch.zeros(3, CLASSES, device=device), torch.tensor([1, -7, 3], device=device)
+
+    def call(target, check):
+        if form == "linear":
+            return ct.linear_cross_entropy(logits, torch.zeros(CLASSES, CLASSES, device=device), target, check=check)
+        options = {"given_lse": torch.logsumexp(logits, 1)} if form == "given_lse" else {}
+        return ct.cross_entropy(logits, target, check=check, **options)
+
+    good = bad.abs()
+    call(bad, False)
+    with pytest.raises(IndexError, match=r"row 1 with target -7; this is of an earlier call, made without check"):
+        call(good, True)
+    assert not call(good, True).isnan()
+    with pytest.raises(IndexError, match=r"row 1 with target -7$"):
+        call(bad, True)
+    assert not call(good, True).isnan()
+
+
+def test_check_needs_no_gpu(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = ct.configure(cpu="host")
+    try:
+        ct.cross_entropy(torch.zeros(2, 3), torch.tensor([0, 5]))
+        with pytest.raises(IndexError, match="row 1 with target 5"):
+            ct.check()
+        for nothing in (None, "cpu", torch.device("cpu"), "cpu:0"):
+            ct.check(nothing)
+        for gpu in ("cuda", 0, torch.device("cuda", 1)):
+            with pytest.raises(RuntimeError, match=r"ce\.torch\.check: device is .*; torch sees no GPU"):
+                ct.check(gpu)
+    finally:
+        ct.restore(before)
+
+
+def test_check_refuses_other_devices():
+    with pytest.raises(ValueError, match="device is 'meta'; expected a GPU or the CPU"):
+        ct.check("meta")
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------
+
+
+def float64(*sizes):
+    return torch.ones(sizes, dtype=torch.float64)
+
+
+CROSS_ENTROPY = {
+    "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
+    "None as z_loss": (TypeError, "z_loss is of type NoneType; expected a number", {"z_loss": None}),
+    "text as softcap": (TypeError, "softcap is 'x'; expected a number or None", {"softcap": "x"}),
+    "text as label_smoothing": (TypeError, "label_smoothing is 'a'; expected a number", {"label_smoothing": "a"}),
+    "list as token_scaling": (TypeError, "token_scaling is of type list; expected a number", {"token_scaling": [1]}),
+    "None as logit_scale": (TypeError, "logit_scale is of type NoneType; expected a number", {"logit_scale": None}),
+    "half an index": (TypeError, "ignore_index is 1.5; expected an integer", {"ignore_index": 1.5}),
+    "text as ignore_index": (TypeError, "ignore_index is 'a'; expected an integer", {"ignore_index": "a"}),
+    "too large an index": (ValueError, "ignore_index is 9223372036854775808; expected", {"ignore_index": 2**63}),
+    "text as divisor": (TypeError, "divisor is 'a'; expected a number or a tensor or None", {"divisor": "a"}),
+    "text as upstream": (TypeError, "upstream is 'a'; expected a number or a tensor or None", {"upstream": "a"}),
+    "list as input": (TypeError, "input is of type list; expected a tensor", {"input": [1.0, 2.0]}),
+    "None as input": (TypeError, "input is of type NoneType; expected a tensor", {"input": None}),
+    "list as target": (TypeError, "target is of type list; expected a tensor", {"target": [1, 2, 3, 4]}),
+    "None as target": (TypeError, "target is of type NoneType; expected a tensor", {"target": None}),
+    "list as weight": (TypeError, "weight is of type list; expected a tensor or None", {"weight": [1.0] * CLASSES}),
+    "number as row_weight": (TypeError, "row_weight is 2.0; expected a tensor or None", {"row_weight": 2.0}),
+    "number as given_lse": (TypeError, "given_lse is 2.0; expected a tensor or None", {"given_lse": 2.0}),
+    "wide weight": (TypeError, r"weight\.dtype is torch\.float64; expected", {"weight": float64(CLASSES)}),
+    "wide row_weight": (TypeError, r"row_weight\.dtype is torch\.float64; expected", {"row_weight": float64(ROWS)}),
+    "wide logit_scale": (TypeError, r"logit_scale\.dtype is torch\.float64; exp", {"logit_scale": float64(ROWS)}),
+    "wide given_lse": (TypeError, r"given_lse\.dtype is torch\.float64; expected", {"given_lse": float64(ROWS)}),
+    "wide upstream": (TypeError, r"upstream\.dtype is torch\.float64; expected", {"upstream": float64(ROWS)}),
+    "whole upstream": (TypeError, r"upstream\.dtype is torch\.int64; expected", {"upstream": torch.tensor(2)}),
+    "rows of upstream": (ValueError, r"upstream (has sizes \[3\]|is 3 x 1)", {"upstream": torch.ones(3)}),
+    "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
+    "a column of weights": (
+        ValueError,
+        r"weight has sizes \[8, 1\]; expected \[8\]",
+        {"weight": torch.ones(CLASSES, 1)},
+    ),
+}
+
+
+def on(device, given):
+    return {name: one.to(device) if isinstance(one, torch.Tensor) else one for name, one in given.items()}
+
+
+@pytest.mark.parametrize("case", CROSS_ENTROPY)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_cross_entropy_names_what_is_wrong(requires_grad, case, device):
+    kind, message, given = CROSS_ENTROPY[case]
+    logits = torch.zeros(ROWS, CLASSES, device=device, requires_grad=requires_grad)
+    arguments = {"input": logits, "target": torch.arange(ROWS, device=device), **on(device, given)}
+    if "upstream" in given and not requires_grad and kind is ValueError:
+        return  # nothing reads it
+    for more in ({}, {"return_lse": True}) if "given_lse" not in given else ({},):
+        with pytest.raises(kind, match=r"ce(\.torch\.cross_entropy)?: .*" + message):
+            ct.cross_entropy(**arguments, **more)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_names_what_is_wrong(name, device):
+    function = getattr(ct, name)
+    with pytest.raises(TypeError, match=f"^ce.torch.{name}: input is of type list; expected a tensor"):
+        function([1.0], 0)
+    for requires_grad in (False, True):
+        x = torch.zeros(2, 3, device=device, requires_grad=requires_grad)
+        for dim in ("a", 1.0):
+            with pytest.raises(TypeError, match=f"^ce.torch.{name}: dim is {dim!r}; expected an integer"):
+                function(x, dim)
+
+
+LINEAR = {
+    "half a chunk": (TypeError, "chunk_tokens is 1.5; expected an integer or None", {"chunk_tokens": 1.5}),
+    "half a byte": (TypeError, "memory_budget is 2.5; expected an integer or None", {"memory_budget": 2.5}),
+    "half a token": (TypeError, "valid_tokens is 1.5; expected an integer or None", {"valid_tokens": 1.5}),
+    "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
+    "list as input": (TypeError, "input is of type list; expected a tensor", {"input": [[1.0] * HIDDEN]}),
+    "None as target": (TypeError, "target is of type NoneType; expected a tensor", {"target": None}),
+    "number as row_weight": (TypeError, "row_weight is 2.0; expected a tensor or None", {"row_weight": 2.0}),
+    "wide linear_bias": (TypeError, r"linear_bias\.dtype is torch\.float64", {"linear_bias": float64(CLASSES)}),
+    "divisor of a sum": (ValueError, "divisor is 3; expected None", {"divisor": 3, "reduction": "sum"}),
+    "complex target": (TypeError, r"target\.dtype is torch\.complex64", {"target": torch.zeros(4).to(torch.complex64)}),
+    "bool target": (TypeError, r"target\.dtype is torch\.bool; expected", {"target": torch.zeros(4).bool()}),
+    "short target": (TypeError, r"target\.dtype is torch\.int16; expected", {"target": torch.zeros(4).short()}),
+    "whole weight": (TypeError, r"weight\.dtype is torch\.int64; expected", {"weight": torch.ones(CLASSES).long()}),
+    "a number as options": (TypeError, "options is of type int; expected torch's Linear", {"options": 3}),
+}
+
+
+@pytest.mark.parametrize("case", LINEAR)
+def test_the_linear_layer_names_what_is_wrong(case, device):
+    kind, message, given = LINEAR[case]
+    for requires_grad in (False, True):
+        input = torch.zeros(ROWS, HIDDEN, device=device, requires_grad=requires_grad)
+        weight = torch.zeros(CLASSES, HIDDEN, device=device)
+        arguments = {"input": input, "linear_weight": weight, "target": torch.arange(ROWS, device=device)}
+        with pytest.raises(kind, match=r"^ce\.torch\.linear_cross_entropy: " + message):
+            ct.linear_cross_entropy(**{**arguments, **on(device, given)})
+
+
+RANKS = {
+    "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
+    "half an index": (TypeError, "ignore_index is 1.5; expected an integer", {"ignore_index": 1.5}),
+    "list as target": (TypeError, "target is of type list; expected a tensor", {"target": [0] * ROWS}),
+    "wide weight": (TypeError, r"weight\.dtype is torch\.float64; expected", {"weight": float64(CLASSES)}),
+    "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
+    "divisor of a sum": (ValueError, "divisor is 3; expected None", {"divisor": 3, "reduction": "sum"}),
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_calls_of_ranks_name_what_is_wrong(case, device):
+    kind, message, given = RANKS[case]
+    target = torch.arange(ROWS, device=device)
+    logits = torch.zeros(ROWS, CLASSES, device=device, requires_grad=True)
+    with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_cross_entropy: " + message):
+        ct.vocab_parallel_cross_entropy(**{"logits": logits, "target": target, **on(device, given)})
+    if "weight" in given:
+        return
+    layer = {"input": logits, "linear_weight": torch.zeros(CLASSES, CLASSES, device=device)}
+    with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
+        ct.vocab_parallel_linear_cross_entropy(**{**layer, "target": target, **on(device, given)})
+
+
+def test_what_wraps_a_function_is_not_seen(device):
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'target'"):
+        ct.linear_cross_entropy(torch.zeros(1, 2), torch.zeros(3, 2))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+        ct.linear_cross_entropy(torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1).long(), foo=1)
+
+
+LOGPROBS = {
+    "bool index": (TypeError, r"index\.dtype is torch\.bool; expected", {"index": torch.zeros(ROWS).bool()}),
+    "complex index": (TypeError, r"index\.dtype is torch\.complex64", {"index": torch.zeros(ROWS).to(torch.complex64)}),
+    "whole mask": (TypeError, r"mask\.dtype is torch\.int64; expected torch\.bool", {"mask": torch.ones(ROWS).long()}),
+    "real mask": (TypeError, r"mask\.dtype is torch\.float32; expected torch\.bool", {"mask": torch.ones(ROWS)}),
+    "infinite temperature": (ValueError, "temperature is inf; expected", {"temperature": float("inf")}),
+    "tiny temperature": (ValueError, "temperature is 1e-30; expected", {"temperature": 1e-30}),
+    "text as temperature": (TypeError, "temperature is 'a'; expected a number", {"temperature": "a"}),
+    "half a chunk": (TypeError, "chunk_tokens is 1.5; expected an integer or None", {"chunk_tokens": 1.5}),
+}
+
+
+@pytest.mark.parametrize("case", LOGPROBS)
+def test_the_linear_logprobs_name_what_is_wrong(case, device):
+    kind, message, given = LOGPROBS[case]
+    layer = torch.zeros(ROWS, HIDDEN, device=device), torch.zeros(CLASSES, HIDDEN, device=device)
+    arguments = {"index": torch.arange(ROWS, device=device), **on(device, given)}
+    with pytest.raises(kind, match=r"^ce\.torch\.linear_logprobs_and_entropy: " + message):
+        ct.linear_logprobs_and_entropy(*layer, **arguments)
+
+
+def test_options_of_the_module_are_looked_at_when_it_is_made():
+    with pytest.raises(
+        TypeError, match="LinearCrossEntropy: got an unexpected option 'foo'; expected one of reduction"
+    ):
+        ct.LinearCrossEntropy(24, 101, foo=1)
+    assert ct.LinearCrossEntropy(24, 101, z_loss=0.1, chunk_tokens=8).options == {"z_loss": 0.1, "chunk_tokens": 8}
+
+
+def test_a_sharded_weight_is_refused(device, tmp_path):
+    dist = pytest.importorskip("torch.distributed")
+    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh(device.type, (1,))
+        weight = DTensor.from_local(torch.zeros(CLASSES, HIDDEN, device=device), mesh, [Shard(0)])
+        input, target = torch.zeros(ROWS, HIDDEN, device=device), torch.zeros(ROWS, dtype=torch.int64, device=device)
+        for function in (
+            ct.linear_cross_entropy,
+            ct.linear_logprobs_and_entropy,
+            ct.vocab_parallel_linear_cross_entropy,
+        ):
+            with pytest.raises(ValueError, match=r"linear_weight is a DTensor; expected .*FSDP2.*full_tensor"):
+                function(input, weight, target)
+        made = ct.linear_cross_entropy(input, weight.full_tensor(), target)
+        torch.testing.assert_close(made, torch.log(torch.tensor(float(CLASSES), device=device)))
+    finally:
+        dist.destroy_process_group()
