@@ -431,7 +431,7 @@ def _cross_entropy(
         wide = torch.float32 if f32_loss and input.dtype in _KERNEL_DTYPES else input.dtype
         upstream = upstream_of(upstream, wide, input, name)
         if upstream.numel() != 1:
-            upstream = _rows_of(upstream, input)
+            _check_sizes("upstream", upstream, input, "a number, or ")
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
         others = (row_weight, row_scale, divisor)
@@ -599,24 +599,13 @@ def _from_lse(
     return loss if upstream is None else _reference.scaled_gradient(loss, upstream), z_loss
 
 
-def _rows_of(upstream: Tensor, input: Tensor) -> Tensor:
-    """One for each row, in their sizes."""
-    dim = _reference.class_dim(input)
-    rows = torch.Size((*input.shape[:dim], *input.shape[dim + 1 :]))
-    if upstream.numel() != rows.numel():
-        raise ValueError(
-            f"ce.torch.cross_entropy: upstream has sizes {list(upstream.shape)}; expected a number, or {list(rows)}, "
-            "one for each row"
-        )
-    return upstream.reshape(rows)
-
-
-def _check_sizes(name: str, rows: Tensor, input: Tensor) -> None:
+def _check_sizes(name: str, rows: Tensor, input: Tensor, alternative: str = "") -> None:
     dim = _reference.class_dim(input)
     expected = [*input.shape[:dim], *input.shape[dim + 1 :]]
     if list(rows.shape) != expected:
         raise ValueError(
-            f"ce.torch.cross_entropy: {name} has sizes {list(rows.shape)}; expected {expected}, one for each row"
+            f"ce.torch.cross_entropy: {name} has sizes {list(rows.shape)}; expected {alternative}{expected}, "
+            "one for each row"
         )
 
 
