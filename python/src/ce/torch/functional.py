@@ -66,7 +66,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Raises:
         IndexError: a dimension that the input does not have.
-        RuntimeError: under a transform of ``torch.func``.
+        RuntimeError: a gradient is wanted under a transform of ``torch.func``.
     """
     if has_torch_function_unary(input):
         return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
