@@ -23,6 +23,11 @@ void require_reserved(std::int32_t reserved) {
   if (reserved != 0) throw InvalidArgument("reserved", std::to_string(reserved), "0");
 }
 
+bool flag_from(std::string_view name, std::int32_t given) {
+  if (given != 0 && given != 1) throw InvalidArgument(name, std::to_string(given), "0 or 1");
+  return given == 1;
+}
+
 namespace {
 
 template <class Operation>
@@ -135,9 +140,11 @@ ce_status ce_cross_entropy_shard_words(const ce_cross_entropy_shard_options* opt
     if (options == nullptr) options = &Own::no_options;
     const ce::CrossEntropyShard operation = Own::operation(
         ce::c::read_struct("options", *options, Own::no_options, sizeof(Own::Options), storage));
-    if (!ce::is_floating(static_cast<ce::DType>(logits)))
-      throw ce::InvalidArgument("logits", std::to_string(logits), "CE_DTYPE_F32, CE_F16 or CE_BF16");
-    *words = operation.words(static_cast<ce::DType>(logits), probabilities != 0);
+    const ce::DType dtype = ce::c::dtype_from("logits", logits);
+    if (!ce::is_floating(dtype))
+      throw ce::InvalidArgument("logits", std::to_string(logits),
+                                "CE_DTYPE_F32, CE_DTYPE_F16 or CE_DTYPE_BF16");
+    *words = operation.words(dtype, ce::c::flag_from("probabilities", probabilities));
   });
 }
 

@@ -25,6 +25,9 @@ namespace ce::c {
 /// \throws InvalidArgument where it is not 0
 void require_reserved(std::int32_t reserved);
 
+/// \throws InvalidArgument where it is neither 0 nor 1
+[[nodiscard]] bool flag_from(std::string_view name, std::int32_t given);
+
 template <class Operation>
 struct Interface;
 
@@ -268,9 +271,9 @@ struct Interface<CrossEntropyShard> {
     const CrossEntropyShard operation{.options = whole_from(options),
                                       .first_class = first_class,
                                       .classes = classes,
-                                      .lse = lse != 0,
-                                      .argmax = argmax != 0,
-                                      .entropy = entropy != 0};
+                                      .lse = flag_from("lse", lse),
+                                      .argmax = flag_from("argmax", argmax),
+                                      .entropy = flag_from("entropy", entropy)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
     return operation;
   }
@@ -299,8 +302,8 @@ struct Interface<CrossEntropyMerge> {
     const CrossEntropyMerge operation{.options = whole_from(options),
                                       .classes = classes,
                                       .ranks = ranks,
-                                      .logits = static_cast<DType>(logits),
-                                      .probabilities = probabilities != 0};
+                                      .logits = dtype_from("logits", logits),
+                                      .probabilities = flag_from("probabilities", probabilities)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5] = operation;
     return operation;
   }

@@ -687,4 +687,23 @@ TEST_F(Interface, ALinearLayersCrossEntropyIsThatOfItsLogits) {
             CE_STATUS_INVALID_ARGUMENT);
 }
 
+TEST(CInterface, NumbersThatSayYesOrNoAreZeroOrOne) {
+  std::int64_t words = -1;
+  ce_cross_entropy_shard_options options = CE_CROSS_ENTROPY_SHARD_OPTIONS_INIT;
+  options.classes = 100;
+  ASSERT_EQ(ce_cross_entropy_shard_words(&options, CE_DTYPE_BF16, 1, &words), CE_STATUS_SUCCESS);
+  EXPECT_GT(words, 0);
+  const auto expect_refused = [&](ce_dtype logits, std::int32_t probabilities, const char* argument,
+                                  const char* expected) {
+    EXPECT_EQ(ce_cross_entropy_shard_words(&options, logits, probabilities, &words),
+              CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_STREQ(last_details().argument, argument);
+    EXPECT_STREQ(last_details().expected, expected);
+  };
+  expect_refused(CE_DTYPE_BF16, 2, "probabilities", "0 or 1");
+  expect_refused(CE_DTYPE_I32, 0, "logits", "CE_DTYPE_F32, CE_DTYPE_F16 or CE_DTYPE_BF16");
+  options.lse = 5;
+  expect_refused(CE_DTYPE_BF16, 0, "lse", "0 or 1");
+}
+
 }  // namespace
