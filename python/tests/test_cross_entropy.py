@@ -655,3 +655,37 @@ def test_the_cpu_and_float64_are_for_torch(seed):
         assert with_options.loss.dtype is dtype
         expected = torch.logsumexp(3 * torch.tanh(logits.double() / 3), 1)
         torch.testing.assert_close(with_options.lse.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("how", ["no gradient", "gradient", "compiled", "float64"])
+def test_log_probabilities_and_entropies_that_are_returned(device, seed, how, reduction):
+    logits = torch.randn(5, 30, dtype=torch.float64 if how == "float64" else torch.float32, device=device)
+    target = torch.tensor([3, 0, -100, 29, 7], device=device)
+    function = torch.compile(ct.cross_entropy, backend="aot_eager") if how == "compiled" else ct.cross_entropy
+    made = function(
+        logits.requires_grad_(how != "no gradient"),
+        target,
+        reduction=reduction,
+        logit_scale=0.5,
+        return_logprob=True,
+        return_entropy=True,
+    )
+    log_p = torch.log_softmax(0.5 * logits.detach().double(), 1)
+    counts = target >= 0
+    own = torch.where(counts, log_p.gather(1, target.clamp(min=0)[:, None])[:, 0], 0.0)
+    entropy = torch.where(counts, -(log_p.exp() * log_p).sum(1), 0.0)
+    assert made.lse is made.argmax is made.hit is None
+    for one, expected in ((made.logprob, own), (made.entropy, entropy)):
+        assert one.dtype is torch.float32 and not one.requires_grad
+        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.loss, F.cross_entropy(0.5 * logits, target, reduction=reduction))
+
+
+def test_what_probabilities_or_a_given_logsumexp_leave_out_is_refused(device, seed):
+    logits, p = torch.randn(3, 9, device=device), torch.softmax(torch.randn(3, 9, device=device), 1)
+    with pytest.raises(ValueError, match="return_logprob is True; expected False where target holds probabilities"):
+        ct.cross_entropy(logits, p, return_logprob=True)
+    assert ct.cross_entropy(logits, p, return_entropy=True).entropy.shape == (3,)
+    with pytest.raises(ValueError, match="given_lse is given"):
+        ct.cross_entropy(logits, p.argmax(1), given_lse=torch.logsumexp(logits, 1), return_entropy=True)

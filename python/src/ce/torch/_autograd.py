@@ -90,11 +90,11 @@ class CrossEntropy(torch.autograd.Function):
         ctx.one_pass = numbers[1] in MEAN_OR_SUM and (in_place or not wants_lse)
         if ctx.one_pass:
             if in_place:
-                loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted, False, False)
+                loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted)
                 overwritten(logits)
                 grad = logits.detach()
             else:
-                loss, grad, *others = _with_grad(logits, target, weight, upstream, *inputs, *wanted, False, False)
+                loss, grad, *others = _with_grad(logits, target, weight, upstream, *inputs, *wanted)
             ctx.save_for_backward(grad)
             ctx.in_place = in_place
         else:
@@ -102,7 +102,8 @@ class CrossEntropy(torch.autograd.Function):
                 raise ValueError(
                     "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
                 )
-            loss, *others = _forward(logits, target, weight, *inputs, *wanted, has_classes(target), False)
+            *first, _, wants_entropy = wanted
+            loss, *others = _forward(logits, target, weight, *inputs, *first, has_classes(target), wants_entropy)
             _, lse, _, _, logprob, _ = others
             ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, *of_rows)
             ctx.numbers = numbers
@@ -254,13 +255,14 @@ def compiled_cross_entropy(
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
     if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
-    wants_logprob = torch.is_grad_enabled() and logits.requires_grad and has_classes(target)
+    *first, wants_logprob, wants_entropy = wanted
+    wants_logprob = wants_logprob or (torch.is_grad_enabled() and logits.requires_grad and has_classes(target))
     loss, *others = _operators.cross_entropy.default(
-        logits, target, weight, *of_rows, *numbers, *wanted, wants_logprob, False
+        logits, target, weight, *of_rows, *numbers, *first, wants_logprob, wants_entropy
     )
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
-    return loss, *others
+    return loss, *others[:-2], others[-2].detach(), others[-1].detach()  # logprob and entropy
 
 
 def is_of_rows_of_one_loss(upstream: Tensor, numbers: tuple[Any, ...]) -> bool:
@@ -288,7 +290,7 @@ class UpstreamOfRows(torch.autograd.Function):
         wants_logprob = has_classes(target)
         if given_lse is None:
             operator = _operators.cross_entropy.default
-            made = operator(logits, target, weight, *inputs, *wanted, wants_logprob, False)
+            made = operator(logits, target, weight, *inputs, *wanted[:4], wants_logprob, wanted[5])
             _, z_loss, lse, argmax, hit, logprob, entropy = made
             constant = [argmax, hit, logprob, entropy]
         else:

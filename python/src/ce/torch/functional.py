@@ -50,6 +50,10 @@ class CrossEntropyOutput(NamedTuple):
     """One int64 a row: the index of the first largest logit."""
     hit: Tensor | None = None
     """One bool a row: whether argmax is the target; False in rows left out."""
+    logprob: Tensor | None = None
+    """One float32 a row: the log-probability of the target, without a gradient; 0 in rows left out."""
+    entropy: Tensor | None = None
+    """One float32 a row: the entropy, without a gradient; 0 in rows left out."""
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
@@ -196,6 +200,8 @@ def cross_entropy(
     return_lse: bool = False,
     return_argmax: bool = False,
     return_hit: bool = False,
+    return_logprob: bool = False,
+    return_entropy: bool = False,
 ) -> Any:
     """Cross entropy of logits, as :func:`torch.nn.functional.cross_entropy`, with more options by keyword.
 
@@ -238,8 +244,9 @@ def cross_entropy(
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
             call on the stream has met is raised before this one runs, and the message says so.
-        return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too;
-            return_hit only for class indices.
+        return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy: return a
+            :class:`CrossEntropyOutput` with these too; return_hit and return_logprob only for class indices. See
+            :func:`logprobs_and_entropy` for log-probabilities and entropies with gradients.
 
     Returns:
         The loss, or a :class:`CrossEntropyOutput`.
@@ -277,6 +284,8 @@ def cross_entropy(
             return_lse=return_lse,
             return_argmax=return_argmax,
             return_hit=return_hit,
+            return_logprob=return_logprob,
+            return_entropy=return_entropy,
         )
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
@@ -293,12 +302,14 @@ def cross_entropy(
             raise ValueError(
                 f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
             )
-        if return_hit and target.is_floating_point():
+        if (return_hit or return_logprob) and target.is_floating_point():
+            wrong = "return_hit" if return_hit else "return_logprob"
             raise ValueError(
-                "ce.torch.cross_entropy: return_hit is True; expected False where target holds probabilities"
+                f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities"
             )
         cap = 0.0 if softcap is None else softcap
-        asked = return_z_loss or return_lse or return_argmax or return_hit
+        returned = (return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy)
+        asked = any(returned)
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
         # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
         if (
@@ -342,7 +353,7 @@ def cross_entropy(
             f32_loss,
             inplace_backward,
             check,
-            (return_z_loss, return_lse, return_argmax, return_hit),
+            returned,
             asked,
             dtype,
             wants_gradient,
@@ -382,7 +393,7 @@ def _cross_entropy(
     f32_loss: bool,
     inplace_backward: bool,
     check: bool,
-    returned: tuple[bool, bool, bool, bool],
+    returned: tuple[bool, ...],
     asked: bool,
     dtype: torch.dtype,
     wants_gradient: bool,
@@ -391,12 +402,12 @@ def _cross_entropy(
 
     Args:
         first_numbers: of those that the operators take, up to the soft cap.
-        returned: beside the loss: z-loss, lse, argmax and hit.
+        returned: beside the loss, as CrossEntropyOutput has them.
         asked: whether one of them is.
         dtype: of the input.
     """
     name = "ce.torch.cross_entropy"
-    return_z_loss, return_lse, return_argmax, return_hit = returned
+    return_z_loss, return_lse, *others_of_rows = returned
     ignore_index, code, label_smoothing, z_loss, cap = first_numbers
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
@@ -410,11 +421,11 @@ def _cross_entropy(
         rows = [*input.shape[:dim], *input.shape[dim + 1 :]]
         row_scale, logit_scale = scale_of_rows(logit_scale, rows, name), 1.0
     if given_lse is not None:
-        wrong = return_lse or return_argmax or return_hit or inplace_backward or label_smoothing != 0.0
+        wrong = any(returned[1:]) or inplace_backward or label_smoothing != 0.0
         if wrong or target.is_floating_point():
             raise ValueError(
                 f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
-                "inplace_backward, return_lse, return_argmax or return_hit"
+                "inplace_backward, and what is returned beside z_loss"
             )
         _check_sizes("given_lse", given_lse, input)
     of_torch = (
@@ -447,10 +458,12 @@ def _cross_entropy(
             )
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
-        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream, *others)
+        outputs = _reference.cross_entropy(
+            input, target, weight, options, result_dtype, upstream, *others, wants_entropy=returned[-1]
+        )
         if code != 0 and not return_lse:
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
-        return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
+        return _chosen(outputs, returned) if asked else outputs.loss
 
     if weight is not None and weight.dim() != 1:  # how many it has the kernels look at
         raise ValueError(
@@ -464,7 +477,7 @@ def _cross_entropy(
     others = (row_weight, row_scale, divisor)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
-    wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
+    wanted = (f32_loss, wants_z_loss, *others_of_rows)
     if given_lse is not None:
         loss, of_z = _from_lse(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
@@ -489,7 +502,7 @@ def _cross_entropy(
                         input, target, weight, upstream, others, numbers, wanted, inplace_backward, return_lse
                     )
             elif asked:
-                made = _forward(input, target, weight, *others, *numbers, *wanted, False, False)
+                made = _forward(input, target, weight, *others, *numbers, *wanted)
             else:
                 made = (_loss(input, target, weight, *others, *numbers, f32_loss),)
         except (RuntimeError, ValueError) as error:
@@ -501,7 +514,7 @@ def _cross_entropy(
     outputs = _reference.Outputs(*made)
     if return_z_loss and not wants_z_loss:
         outputs = outputs._replace(z_loss=torch.zeros_like(outputs.loss))
-    return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit)
+    return _chosen(outputs, returned)
 
 
 def _dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:
@@ -648,13 +661,6 @@ def _stream(tensor: Tensor) -> int:
     return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else 0
 
 
-def _chosen(
-    outputs: _reference.Outputs, return_z_loss: bool, return_lse: bool, return_argmax: bool, return_hit: bool
-) -> CrossEntropyOutput:
-    return CrossEntropyOutput(
-        outputs.loss,
-        outputs.z_loss if return_z_loss else None,
-        outputs.lse if return_lse else None,
-        outputs.argmax if return_argmax else None,
-        outputs.hit if return_hit else None,
-    )
+def _chosen(outputs: _reference.Outputs, returned: tuple[bool, ...]) -> CrossEntropyOutput:
+    loss, *others = outputs
+    return CrossEntropyOutput(loss, *(one if asked else None for one, asked in zip(others, returned)))
