@@ -417,9 +417,7 @@ def _cross_entropy(
         raise RuntimeError(f"{name}: the derivative for 'row_weight' is not implemented")
     row_scale = None
     if isinstance(logit_scale, Tensor):
-        dim = _reference.class_dim(input)
-        rows = [*input.shape[:dim], *input.shape[dim + 1 :]]
-        row_scale, logit_scale = scale_of_rows(logit_scale, rows, name), 1.0
+        row_scale, logit_scale = scale_of_rows(logit_scale, _row_sizes(input), name), 1.0
     if given_lse is not None:
         wrong = any(returned[1:]) or inplace_backward or label_smoothing != 0.0
         if wrong or target.is_floating_point():
@@ -442,7 +440,7 @@ def _cross_entropy(
         wide = torch.float32 if f32_loss and input.dtype in _KERNEL_DTYPES else input.dtype
         upstream = upstream_of(upstream, wide, input, name)
         if upstream.numel() != 1:
-            _check_sizes("upstream", upstream, input, "a number, or ")
+            upstream = _upstream_of_rows(upstream, input, name)
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
         others = (row_weight, row_scale, divisor)
@@ -612,13 +610,26 @@ def _from_lse(
     return loss if upstream is None else _reference.scaled_gradient(loss, upstream), z_loss
 
 
-def _check_sizes(name: str, rows: Tensor, input: Tensor, alternative: str = "") -> None:
+def _row_sizes(input: Tensor) -> list[int]:
     dim = _reference.class_dim(input)
-    expected = [*input.shape[:dim], *input.shape[dim + 1 :]]
-    if list(rows.shape) != expected:
+    return [*input.shape[:dim], *input.shape[dim + 1 :]]
+
+
+def _upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
+    """In the sizes of the rows; a column of them is as good."""
+    expected = _row_sizes(input)
+    if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
         raise ValueError(
-            f"ce.torch.cross_entropy: {name} has sizes {list(rows.shape)}; expected {alternative}{expected}, "
-            "one for each row"
+            f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"
+        )
+    return upstream.reshape(expected)
+
+
+def _check_sizes(argument: str, given: Tensor, input: Tensor) -> None:
+    expected = _row_sizes(input)
+    if list(given.shape) != expected:
+        raise ValueError(
+            f"ce.torch.cross_entropy: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row"
         )
 
 
