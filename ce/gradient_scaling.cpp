@@ -14,12 +14,6 @@
 namespace ce {
 namespace {
 
-bool is_dense(const ConstTensor& tensor) {
-  const bool rows_follow =
-      tensor.rows <= 1 || tensor.row_stride == contiguous || tensor.row_stride == tensor.columns;
-  return rows_follow && tensor.batch_rows == 0 && (tensor.columns <= 1 || tensor.column_stride == 1);
-}
-
 /// Elements that are evenly apart.
 struct Run {
   std::int64_t size = 1, stride = 1;
@@ -67,16 +61,14 @@ void GradientScaling::run(const Tensor& grad, const ConstTensor& upstream, Strea
   Arguments arguments{};
   arguments.output = grad.data;
   arguments.upstream = upstream.data;
-  if (!is_dense(grad)) {
-    const auto& [batches, rows, columns] = runs_of(grad);
-    elements.strided = batches.size > 1 || rows.size > 1 || columns.stride != 1;
-    if (elements.strided) {
-      elements.rows = batches.size * rows.size;
-      elements.columns = columns.size;
-      arguments.output_layout = {.row = rows.stride, .batch = batches.stride, .column = columns.stride};
-      arguments.batch_rows = rows.size;
-      arguments.classes = columns.size;
-    }
+  const auto& [batches, rows, columns] = runs_of(grad);
+  elements.strided = batches.size > 1 || rows.size > 1 || columns.stride != 1;
+  if (elements.strided) {
+    elements.rows = batches.size * rows.size;
+    elements.columns = columns.size;
+    arguments.output_layout = {.row = rows.stride, .batch = batches.stride, .column = columns.stride};
+    arguments.batch_rows = rows.size;
+    arguments.classes = columns.size;
   }
   arguments.rows = elements.rows;
   kernel(grad.dtype, upstream.dtype, elements.strided).launch(elements, arguments, stream);

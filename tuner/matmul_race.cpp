@@ -85,6 +85,8 @@ runtime::Matmul TokenMatmul::bucket() const {
 RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
                 const runtime::MatmulOperands& operands, std::span<const runtime::MatmulAlgorithm> algorithms,
                 double seconds) {
+  if (algorithms.size() == 1)
+    return {.winner = algorithms.front().text, .first = algorithms.front().text, .runners = 1};
   runtime::MatmulLibrary& library = device.matmuls();
   const std::string library_name = library.name();
   const Samples samples(matmul, operands.d);

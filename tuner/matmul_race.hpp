@@ -26,6 +26,7 @@ struct TokenMatmul {
 };
 
 /// Each must agree with the first in a sample of D, the first and the last elements; that one is taken to be right. Writes D.
+/// A single one wins unseen.
 /// \param seconds  that it may take; 0: no bound. What has begun is finished
 [[nodiscard]] RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
                               const runtime::MatmulOperands& operands,

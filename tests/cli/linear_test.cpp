@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cli/process.hpp"
+#include "tests/cli/db_fixture.hpp"
 
 namespace ce::cli {
 namespace {
@@ -15,19 +15,13 @@ using test::Finished;
 using testing::HasSubstr;
 using testing::Not;
 
-class Linear : public test::CommandTest {
+class Linear : public test::DatabaseTest {
  protected:
   [[nodiscard]] Finished linear(const std::vector<std::string>& options) const {
     std::vector<std::string> words{"linear",   "--device", "host",   "--tokens", "20",
                                    "--hidden", "16",       "--cols", "300"};
     words.insert(words.end(), options.begin(), options.end());
-    return ce_tune(words);
-  }
-  [[nodiscard]] nlohmann::json json(std::vector<std::string> words) const {
-    words.emplace_back("--json");
-    const Finished finished = ce_tune(words);
-    EXPECT_EQ(finished.status, 0) << finished.err;
-    return nlohmann::json::parse(finished.out);
+    return text(words);
   }
 };
 
@@ -37,13 +31,13 @@ TEST_F(Linear, WhatItTunesIsKeptAndStays) {
   const nlohmann::json made = nlohmann::json::parse(first.out);
   EXPECT_EQ(made["chunks"], 1);
   EXPECT_EQ(made["chunk_tokens"], 20);
-  EXPECT_THAT(std::string(made["database"]), HasSubstr(folder().string()));
+  EXPECT_EQ(made["database"], database());
   EXPECT_THAT(first.err, HasSubstr("tuned linear_statistics"));
 
-  const auto bundle = [&] { return json({"bundle", (folder() / "b.jsonl").string(), "--cubins"}); };
+  const auto bundle = [&] { return document({"bundle", path("b.jsonl"), "--cubins"}); };
   const int binaries = bundle()["binaries"];
   EXPECT_GE(binaries, 5) << "kernels of four tiles, what their race has found, and that of the merge";
-  EXPECT_EQ(json({"db", "prune", "--keep", "0"})["binaries"], 0);
+  EXPECT_EQ(document({"db", "prune", "--keep", "0"})["binaries"], 0);
   EXPECT_EQ(bundle()["binaries"], binaries);
   const Finished again = linear({"--loss-only", "--z-loss", "1e-4"});
   ASSERT_EQ(again.status, 0) << again.err;

@@ -308,8 +308,7 @@ def cross_entropy(
                 f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities"
             )
         cap = 0.0 if softcap is None else softcap
-        returned = (return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy)
-        asked = any(returned)
+        asked = return_z_loss or return_lse or return_argmax or return_hit or return_logprob or return_entropy
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
         # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
         if (
@@ -353,10 +352,7 @@ def cross_entropy(
             f32_loss,
             inplace_backward,
             check,
-            returned,
-            asked,
-            dtype,
-            wants_gradient,
+            (return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy),
         )
     except _arguments.REFUSALS as error:
         given = {
@@ -394,20 +390,17 @@ def _cross_entropy(
     inplace_backward: bool,
     check: bool,
     returned: tuple[bool, ...],
-    asked: bool,
-    dtype: torch.dtype,
-    wants_gradient: bool,
 ) -> Any:
     """Every call but the simplest.
 
     Args:
         first_numbers: of those that the operators take, up to the soft cap.
         returned: beside the loss, as CrossEntropyOutput has them.
-        asked: whether one of them is.
-        dtype: of the input.
     """
     name = "ce.torch.cross_entropy"
     return_z_loss, return_lse, *others_of_rows = returned
+    asked, dtype = any(returned), input.dtype
+    wants_gradient = input.requires_grad and torch.is_grad_enabled()
     ignore_index, code, label_smoothing, z_loss, cap = first_numbers
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")

@@ -147,6 +147,7 @@ def _tune_all(
             target = torch.zeros(rows, dtype=torch.int64, device=device)
             for operation in operations:
                 if operation in _LINEAR:
+                    assert hidden is not None  # tune() has looked
                     _run_linear(operation, _normal(rows, hidden, dtype, device), classes, target, options)
                 else:
                     _run(operation, torch.zeros(rows, classes, dtype=dtype, device=device), target, options)
@@ -154,9 +155,9 @@ def _tune_all(
         _settings.restore(before)
 
 
-def _normal(rows: int, columns: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _normal(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """What products take is the time of numbers such as a model's: those of zeros are faster."""
-    return torch.randn(rows, columns or 1, dtype=dtype, device=device)
+    return torch.randn(rows, columns, dtype=dtype, device=device)
 
 
 def _run(operation: str, logits: Tensor, target: Tensor, options: dict[str, Any]) -> None:
