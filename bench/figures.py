@@ -8,8 +8,9 @@ from typing import Any, Callable, Iterable
 
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
-from linear_tables import linear
+from linear_tables import linear, linear_summary
 from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
+from rank_tables import ranks, ranks_linear, ranks_summary
 from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
@@ -434,6 +435,10 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "few-rows": few_rows,
     "call-cost": call_cost,
     "linear": linear,
+    "linear-summary": linear_summary,
+    "ranks": ranks,
+    "ranks-summary": ranks_summary,
+    "ranks-linear": ranks_linear,
     "python-calls": python_calls,
     "python-gradient": python_gradient,
     "python-training": python_training,
