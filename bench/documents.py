@@ -165,6 +165,8 @@ class Results:
                             key=lambda path: path.name) if (named := FILE.fullmatch(path.name))}
         self.ranks = [newest_of[key] for key in sorted(newest_of)]
         self.ranks_linear = max(folder.glob("*-????-??-??-ranks-linear-[0-9].json"), default=None)
+        # What python_training.py --head wrote.
+        self.linear_training = max(folder.glob("*-????-??-??-linear-training.json"), default=None)
         # What python_rl.py wrote: of this folder, else of the one that it is in.
         self.python_rl = next((max(found) for where in (folder, folder.parent)
                                if (found := list(where.glob("python-rl-????-??-??.json")))), None)

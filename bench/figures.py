@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
 from linear_tables import linear, linear_summary
-from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
+from python_tables import head, python_calls, python_gradient, python_rl, python_training, python_transformers
 from rank_tables import ranks, ranks_linear, ranks_summary
 from regret import quantiles
 
@@ -462,6 +462,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "search-seconds": search_seconds,
     "search-configs": search_configs,
     "speed-without-search": speed_without_search,
+    "head-step": head("step ms", "ms"),
+    "head-memory": head("peak GiB", "GiB"),
     "memory-of-ce": loss_and_gradient_memory(lambda timing: timing["extra_of_ce"] / timing["rows"]),
     "memory-of-torch": loss_and_gradient_memory(lambda timing: timing["peak_bytes"] / timing["matrix"]),
     "cost-of-smoothing": cost_of("label smoothing", "z-loss"),

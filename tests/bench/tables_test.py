@@ -266,6 +266,20 @@ class Ranks(Folder):
         self.assertIn("2 Some GPU, PyTorch 9, NCCL 2, [2030-01-02](gpu-2030-01-02-ranks-linear-2.json).", text)
 
 
+class Python(Folder):
+    def test_a_head_beside_that_of_torch(self):
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        with self.assertRaisesRegex(ValueError, "python_training.py --head"):
+            figures.INLINE["head-step"](page)
+        for date, ms in (("2030-01-02", 8.04), ("2030-01-01", 7.0)):
+            self.write(f"gpu-{date}-linear-training",
+                       {"runs": {"torch": {"step ms": 12.0, "peak GiB": 4.0}, "ce": {"step ms": ms, "peak GiB": 2.5}}})
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        self.assertEqual(figures.INLINE["head-step"](page), "8.0 instead of 12.0 ms")
+        self.assertEqual(figures.INLINE["head-memory"](page), "2.5 instead of 4.0 GiB")
+
+
 class Pages(Folder):
     def setUp(self):
         super().setUp()
