@@ -160,8 +160,8 @@ Groups = dict[tuple[str, str], dict[str, tuple[list[dict[str, Any]], str]]]
 
 
 def grouped(entries: list[dict[str, Any]]) -> Groups:
-    """The comparisons by case and quantity, then by dtype, without the widths where PyTorch's result is wrong. With a star
-    where there are such."""
+    """The comparisons by case and quantity, then by dtype, without the widths where PyTorch's result is wrong. With a
+    star where there are such."""
     groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
     for entry in entries:
         groups.setdefault((entry["case"], entry["quantity"]), {}).setdefault(entry["dtype"], []).append(entry)
@@ -180,8 +180,8 @@ def star_note(groups: Groups, result: dict[str, Any]) -> str:
     right = all(entry["ce"]["wrong"] == 0 for entry in result["entries"])
     return f"""
 
-\\* At some widths PyTorch's result is infinite or NaN where f64's is not{", and ce's is right" if right else ""}. The ratio
-leaves these widths out."""
+\\* At some widths PyTorch's result is infinite or NaN where f64's is not{", and ce's is right" if right else ""}.
+The ratio leaves these widths out."""
 
 
 def machine(result: dict[str, Any]) -> str:
@@ -268,9 +268,9 @@ over all of these kernels and over rows of {widths_of(result)} columns, for one 
 ## Small gradients under a soft cap
 
 With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16. The table hides what that does to
-gradients far below the largest of their row. bf16 logits of standard deviation 2 under a cap of 30 have single gradients
-that are off by 0.63% at most, where the rounding to bf16 alone has 0.39%; f16 logits under a cap of 15 by 0.26%, where
-rounding has 0.05%. PyTorch in bf16 is off by 9% and more.
+gradients far below the largest of their row. bf16 logits of standard deviation 2 under a cap of 30 have single
+gradients that are off by 0.63% at most, where the rounding to bf16 alone has 0.39%; f16 logits under a cap of 15 by
+0.26%, where rounding has 0.05%. PyTorch in bf16 is off by 9% and more.
 
 ## Measure it yourself
 

@@ -23,7 +23,8 @@ class Pages(unittest.TestCase):
 
     def test_are_of_the_same_documents(self):
         """A page that was written anew alone would tell of other figures than the other."""
-        named = [re.findall(r"^    bench/accuracy.py --(?:markdown|table) (.*) >", (SOURCE / name).read_text(), re.MULTILINE)
+        command = re.compile(r"^    bench/accuracy.py --(?:markdown|table) (.*) >", re.MULTILINE)
+        named = [command.findall((SOURCE / name).read_text(encoding="utf-8"))
                  for name in ("docs/accuracy.md", "bench/results/accuracy.md")]
         self.assertEqual(named[0], named[1])
         self.assertEqual(len(named[0]), 1)
