@@ -494,7 +494,8 @@ def self_test() -> None:
         expect(line in page, f"no {line!r} in\n{page}")
     overflow = made_up("f32", 0.3, 0.0)
     overflow["pytorch"]["wrong"] = 4
-    page = markdown({**result, "entries": [*result["entries"], overflow]}, ["results.json"])
+    entries = [made_up("f32", 0.6, 0.5), made_up("bf16", 0.2, 0.4), overflow]
+    page = markdown({**result, "entries": entries}, ["results.json"])
     for line in (r"| softmax: output | 1.20 \* | 0.50 |", "is infinite or NaN"):
         expect(line in page, f"no {line!r} in\n{page}")
     print("accuracy.py: self-test passed")
