@@ -274,8 +274,7 @@ def options(page: Page) -> str:
                 more = f", {added_by_options(cells, (named, *place)):+.1%}" if named else ""
                 row.append(f"{cell.value['median_us']:.0f} us{more}")
         rows.append(row)
-    by_options = dict(sorted(cells.items(), key=lambda item: (len(item[0][0]), item[0])))
-    return f"{table(rows)}\n\n{page.sources(by_options, by=lambda key: ', '.join(key[0]) or 'no options')}"
+    return f"{table(rows)}\n\n{page.dates(cells)}"
 
 
 def added_by_options(cells: Cells, key: Key) -> float:
@@ -423,7 +422,7 @@ def cost_of(*named: str) -> Callable[[Page], str]:
 BLOCKS: dict[str, Callable[[Page], str]] = {
     "plot": plot,
     "ceilings": ceilings,
-    "shares": shares(KINDS, DTYPES),
+    "shares": shares(KINDS, ("bf16",)),
     "summary": summary,
     "widths": widths,
     "below-the-aim": below_the_aim,

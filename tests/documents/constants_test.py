@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-WORDS = {"three": 3, "six": 6, "eight": 8, "twelve": 12, "twenty": 20}
+WORDS = {"three": 3, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "thirteen": 13, "twenty": 20}
 
 # A page (or a source with the text of --help) and its words; a source and its words; a factor and a summand. The number
 # in parentheses in the page is that in the source times the factor plus the summand. A line break in a page counts as a
@@ -32,6 +32,9 @@ CONSTANTS = [
      r"near = is_narrow \? [\d.]+f : ([\d.]+)f;"),
     ("docs/kernels.md", r"It is offered for up to (\d+) rows", "generator/constraints.hpp",
      r"most_split_rows = (\d+);"),
+    ("docs/kernels.md", r"whole rows, up to (\d+) values", "generator/constraints.cpp", r"int most_values = (\d+);"),
+    ("docs/kernels.md", r"rows of up to (\d+) bytes without gaps", "generator/problem.hpp",
+     r"widest_dense_row = (\d+);"),
     ("docs/kernels.md", r"Up to (\d+) rows with a gradient", "templates/arguments.cuh", r"most_fused_rows = (\d+);"),
     ("docs/cli.md", r"with replacement, (\d+) times", "cli/analysis/explain.hpp", r"resamplings = (\d+)"),
     ("docs/cli.md", r"more than (\d+) problems, only", "cli/report/page.cpp", r"most_with_details = (\d+);"),
@@ -80,7 +83,22 @@ CONSTANTS = [
     ("docs/tuning.md", r"get up to (\w+) times as many launches", "tuner/strategy.cpp", r"most_launches = (\d+);"),
     ("docs/tuning.md", r"Medians within ([\d.]+)% are a tie", "tuner/decide.hpp", r"double tie = ([\d.]+);", 100),
     ("docs/tuning.md", r"The budget is (\d+) seconds", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("docs/tuning.md", r"those of them within ([\d.]+)% of the fastest", "tuner/strategy.hpp",
+     r"play_off\{\d+, ([\d.]+), \d+\}", 100),
+    ("docs/tuning.md", r"of the fastest, in turns \| (\d+) \|", "tuner/strategy.hpp", r"play_off\{(\d+), "),
+    ("docs/tuning.md", r"the (\d+) fastest of these within", "tuner/strategy.hpp",
+     r"decider\{\d+, [\d.]+, (\d+), [\d.]+\}"),
+    ("docs/tuning.md", r"fastest of these within ([\d.]+)%, in turns", "tuner/strategy.hpp",
+     r"decider\{\d+, ([\d.]+),", 100),
+    ("docs/tuning.md", r"is uncertain by ([\d.]+)% or more", "tuner/strategy.hpp",
+     r"decider\{\d+, [\d.]+, \d+, ([\d.]+)\}", 100),
+    ("docs/tuning.md", r"uncertain by [\d.]+% or more \| (\d+) \|", "tuner/strategy.hpp", r"decider\{(\d+), "),
+    ("docs/tuning.md", r"that begins (\w+) minutes later", "ce/chooser.cpp", r"ranks_begin_within = (\d+)min;"),
     ("docs/tuning.md", r"They end at (\d+)%", "tuner/search.cpp", r"share_of_turns = ([\d.]+);", 100),
+    ("docs/ranking.md", r"recorded on fewer than (\d+) problems", "tuner/ranking.cpp", r"enough_problems = (\d+);"),
+    ("docs/ranking.md", r"the (\w+) nearest problems", "tuner/nearest.hpp", r"most_neighbours = (\d+);"),
+    ("docs/measuring.md", r"Differences within (\d+)% count as none", "cli/analysis/fleet.hpp",
+     r"least_difference = ([\d.]+);", 100),
     ("docs/measuring.md", r"takes over (\d+)% longer than usual", "tuner/statistics.hpp",
      r"most_drift = ([\d.]+);", 100),
     ("docs/measuring.md", r"nothing up to (\d+)%", "cli/analysis/verdict.cpp", r"reference_noise = ([\d.]+),", 100),
