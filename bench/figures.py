@@ -277,6 +277,34 @@ def options(page: Page) -> str:
     return f"{table(rows)}\n\n{page.dates(cells)}"
 
 
+ROWS = {
+    "rows-entropy-gradient": ("gradient of the entropy", "rows-base"),
+    "rows-lse-gradient": ("logsumexp and its gradient", "rows-base"),
+    "rows-weights": ("weights of rows", "rows-base"),
+    "rows-scales": ("scales of rows (temperature)", "rows-base"),
+    "rows-divisor": ("divisor on the device", "rows-base"),
+    "rows-token-scaling": ("token scaling", "rows-base"),
+    "rows-loss-entropy": ("log-probability and entropy, no gradient", "rows-loss-base"),
+    "rows-backward-saved": ("backward, as exact as one pass", "rows-backward-base"),
+    "rows-backward-entropy": ("backward of entropy and logsumexp", "rows-backward-base"),
+}
+
+
+def rows_of_options(page: Page) -> str:
+    """Shares of the ceiling, and by how many points that is less than without."""
+    found = page.results.rows
+    places = sorted({place for cells in found.values() for place in cells})
+    text = [["", *(f"{dtype} {columns}" for dtype, columns in places)]]
+    for task, (name, base) in ROWS.items():
+        row = [name]
+        for place in places:
+            share, without = (found[one][place].value["share_of_ceiling"] for one in (task, base))
+            row.append(f"{share:.1%}, {100 * (share - without):+.1f}")
+        text.append(row)
+    cells = {(task, *place): cell for task, of_task in found.items() for place, cell in of_task.items()}
+    return f"{table(text)}\n\n{page.dates(cells)}"
+
+
 def added_by_options(cells: Cells, key: Key) -> float:
     """To the time, as a part of it, to the tenth of a percent that is shown."""
     without: float = cells[((), *key[1:])].value["median_us"]
@@ -431,6 +459,7 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "peer-ranges": peer_ranges,
     "memory": memory,
     "options": options,
+    "row-options": rows_of_options,
     "few-rows": few_rows,
     "call-cost": call_cost,
     "linear": linear,

@@ -334,7 +334,8 @@ struct CrossEntropy : OperationDefaults {
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
       total.lse = logits.unit() * stats.max + total.log_sum;
-      find_target_results(adds_target() ? exponent_of(exponent, u_target) : 0.f, stats);
+      find_target_results(adds_target() ? exponent_of(exponent, u_target) : 0.f, exponent.at_maximum(),
+                          stats);
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
@@ -432,15 +433,18 @@ struct CrossEntropy : OperationDefaults {
     }
   }
   /// After log_sum is known: what the row's results and gradients need of its target and of its entropy.
-  /// \param own  the target's exponent, which the statistics leave out
-  CE_DEVICE void find_target_results(float own, const Stats& stats) {
+  /// \param own      the target's exponent, which the statistics leave out
+  /// \param largest  the exponent of the maximum, which is 0 but for its rounding: without it the entropy of a row that is
+  ///                 next to certain would be that rounding
+  CE_DEVICE void find_target_results(float own, float largest, const Stats& stats) {
     if constexpr (Stats::moments) {
       float moment = stats.of_exponentials(), powers = stats.sum;
       if (adds_target()) {
         moment += moment_of(Exponent::power(own), own);
         powers += Exponent::power(own);
       }
-      total.entropy = if_scaled(log(powers) - moment / powers * (1.f / exponent_of_e));
+      total.entropy = if_scaled(log(powers / Exponent::power(largest)) -
+                                (moment / powers - largest) * (1.f / exponent_of_e));
     }
     if constexpr (has_target)
       total.logprob = total.own > total.rest
