@@ -14,7 +14,8 @@ not be worse than
     RMS      1.10 x the larger of PyTorch's and that of the f64 result rounded once to the dtype
     largest  1.10 x PyTorch's, plus one unit
 
-where that is more than 1e-5 of a unit, and infinities and NaN must be where f64 has them. The exit status is 1 where it is worse.
+where that is more than 1e-5 of a unit, and infinities and NaN must be where f64 has them. The exit status is 1 where it
+is worse.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def markdown_table(rows: list[list[str]]) -> str:
 def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Of runs on the same machine."""
     entries = [entry for result in results for entry in result["entries"]]
-    return {**results[0], "command": "\n    ".join(result["command"] for result in results), "entries": entries}
+    dates = sorted({result["date"][:10] for result in results})
+    return {**results[0], "command": "\n    ".join(result["command"] for result in results), "entries": entries,
+            "date": " to ".join(dict.fromkeys((dates[0], dates[-1])))}
 
 
 Groups = dict[tuple[str, str], dict[str, tuple[list[dict[str, Any]], str]]]
@@ -187,7 +190,7 @@ The ratio leaves these widths out."""
 
 def machine(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return f"{result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}."
+    return f"{result['gpu']}, driver {result['driver']}, {versions}, {result['date']}."
 
 
 def widths_of(result: dict[str, Any]) -> str:
@@ -263,8 +266,8 @@ over all of these kernels and over rows of {widths_of(result)} columns, for one 
   the row; of a loss, times the loss; of an entropy, times the larger of it and 1; of the backward operations of
   softmax, times the largest term. One rounding costs at most half a unit.
 - **The bounds.** ce may have an RMS of {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once,
-  and a largest error of {ALLOWED:.2f} x PyTorch's plus one unit; less than {NOTHING:g} units is nothing. Infinities and NaN
-  must be where f64 has them.
+  and a largest error of {ALLOWED:.2f} x PyTorch's plus one unit; less than {NOTHING:g} units is nothing. Infinities
+  and NaN must be where f64 has them.
 - **`cross_entropy_backward`** reads a logsumexp in f32, and f64 computes from that rounded value, too. `saved` also
   reads the log-probability and what the logsumexp lost, and f64 computes from the logits: it is as exact as one pass.
 

@@ -218,7 +218,9 @@ def _fill_loss_backward(problem: Problem) -> None:
     problem.exact_of_ce = {"grad": torch.exp(x - lse.double()[:, None]) - one_hot}
 
 
-def _results_of_rows(case: Case, x: torch.Tensor, target: torch.Tensor, given: dict[str, torch.Tensor]) -> dict[str, Any]:
+def _results_of_rows(
+    case: Case, x: torch.Tensor, target: torch.Tensor, given: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """In the dtype of x, as one would write it. \p given is what ce is given by the name of its tensor."""
     x = x.detach().requires_grad_()
     own = {name: tensor.to(x.dtype) for name, tensor in given.items()}

@@ -1,8 +1,8 @@
 """The documents in bench/results, and the newest figures in them.
 
-They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*, rows-*,
-few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A document
-that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
+They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
+rows-*, few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A
+document that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
 in GPU-DATE-call-cost.txt, as ce_call_cost prints it; the newest of these files counts.
 """
 
@@ -177,7 +177,8 @@ class Results:
         self.widths = newest(of("widths-"), lambda p: (kind_of(p), p["dtype"], p["columns"]))
         self.options = newest(of("options-"), lambda p: (options_of(p), p["dtype"], p["columns"]))
         # What a row may be asked for beside its loss, by task.
-        self.rows = {document.task: newest([document], lambda p: (p["dtype"], p["columns"])) for document in of("rows-")}
+        self.rows = {document.task: newest([document], lambda p: (p["dtype"], p["columns"]))
+                     for document in of("rows-")}
         self.few_rows = newest(of("few-rows"), lambda p: (kind_of(p), p["dtype"], p["columns"], p["rows"]))
         self.shapes = newest(of("loss-grad-"), lambda p: (kind_of(p), p["dtype"], p["rows"], p["columns"]))
         self.planted = newest(of("planted"), lambda p: planted_key(p["title"]))
