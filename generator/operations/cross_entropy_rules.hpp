@@ -11,6 +11,7 @@
 namespace ce::generator {
 
 constexpr bool CrossEntropyOutput::is_possible(const Problem& problem) const noexcept {
+  if (is_sharded(problem.operation) && member.of_merge == nullptr) return false;
   if (problem.operation == Operation::cross_entropy_shard) return of_shards;
   return has_losses(problem.operation) && (needs == nullptr || problem.has.*needs) &&
          !(of_classes && problem.probabilities) && !(of_all_classes && problem.has.given_lse);

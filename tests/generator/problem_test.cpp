@@ -403,6 +403,13 @@ TEST(Validate, NamesWhatIsWrong) {
             }),
             "lse_out is set; expected only with cross_entropy");
   EXPECT_EQ(message([](Problem& p) {
+              p.operation = Operation::cross_entropy_merge;
+              p.gradient = false;
+              p.upstream = Upstream::one;
+              p.has.lse_low_out = true;
+            }),
+            "lse_low_out is set; expected only with cross_entropy");
+  EXPECT_EQ(message([](Problem& p) {
               p.operation = Operation::cross_entropy_backward;
               p.gradient = false;
             }),
