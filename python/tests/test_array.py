@@ -139,10 +139,12 @@ def test_what_rows_have_of_their_own(host, seed):
 def test_structs_are_those_of_the_header():
     header = (Path(__file__).parents[2] / "include" / "ce" / "ce.h").read_text()
     for struct, own in {
-        "ce_cross_entropy_options": _c.CrossEntropyOptions,
-        "ce_cross_entropy_backward_options": _c.CrossEntropyOptions,
-        "ce_cross_entropy_tensors": _c.CrossEntropyTensors,
-        "ce_cross_entropy_backward_tensors": _c.CrossEntropyBackwardTensors,
+        "ce_cross_entropy_options": ce.array._CrossEntropyOptions,
+        "ce_cross_entropy_backward_options": ce.array._CrossEntropyOptions,
+        "ce_cross_entropy_tensors": ce.array._CrossEntropyTensors,
+        "ce_cross_entropy_backward_tensors": ce.array._CrossEntropyBackwardTensors,
+        "ce_softmax_tensors": ce.array._SoftmaxTensors,
+        "ce_softmax_backward_tensors": ce.array._SoftmaxBackwardTensors,
         "ce_tensor": _c.Tensor,
     }.items():
         (body,) = re.findall(r"typedef struct " + struct + r" \{(.*?)\n\}", header, re.DOTALL)

@@ -110,7 +110,7 @@ class CrossEntropy(torch.autograd.Function):
                 raise ValueError(
                     "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
                 )
-            flags = _reference.with_flag(wanted, "logprob", has_classes(target))
+            flags = _reference.with_logprob(wanted, has_classes(target))
             made = _forward(logits, target, weight, *inputs, *flags)
             loss, *others = made
             ctx.save_for_backward(logits, target, weight, made[_LSE], made[_LOGPROB], upstream, *of_rows)
@@ -210,7 +210,7 @@ def compiled_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """The same through the operator that compilers see through."""
     flags = _OF_LOGPROBS_AND_ENTROPIES if wants_entropy else _OF_LOGPROBS
-    flags = _reference.with_flag(flags, "logprob", wants_gradient)
+    flags = _reference.with_logprob(flags, wants_gradient)
     made = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
     return -made[0], made[_ENTROPY] if wants_entropy else None
 
@@ -265,7 +265,7 @@ def compiled_cross_entropy(
     if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
     if torch.is_grad_enabled() and logits.requires_grad and has_classes(target):
-        wanted = _reference.with_flag(wanted, "logprob", True)
+        wanted = _reference.with_logprob(wanted, True)
     loss, *others = _operators.cross_entropy.default(logits, target, weight, *of_rows, *numbers, *wanted)
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
@@ -296,7 +296,7 @@ class UpstreamOfRows(torch.autograd.Function):
         inputs = (*of_rows, *numbers)
         wants_logprob = has_classes(target)
         if given_lse is None:
-            flags = _reference.with_flag(wanted, "logprob", wants_logprob)
+            flags = _reference.with_logprob(wanted, wants_logprob)
             made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
             z_loss, lse, logprob = made[_reference.Z_LOSS], made[_LSE], made[_LOGPROB]
             constant = list(made[_LSE + 1 :])

@@ -56,10 +56,12 @@ def flags_of(*wanted: str) -> tuple[bool, ...]:
     return tuple(name in wanted for name in FLAGS)
 
 
-def with_flag(flags: tuple[bool, ...], name: str, value: bool) -> tuple[bool, ...]:
-    """With another value for one of them."""
-    place = FLAGS.index(name)
-    return (*flags[:place], value, *flags[place + 1 :])
+_LOGPROB_FLAG = FLAGS.index("logprob")
+
+
+def with_logprob(flags: tuple[bool, ...], is_wanted: bool) -> tuple[bool, ...]:
+    """The flags with another one for log-probabilities."""
+    return (*flags[:_LOGPROB_FLAG], is_wanted, *flags[_LOGPROB_FLAG + 1 :])
 
 
 def dtype_of(output: str, loss_dtype: torch.dtype) -> torch.dtype:

@@ -32,6 +32,7 @@ _softmax_public = {False: _operators.softmax.default, True: _operators.log_softm
 _loss = _native.fast(_operators._cross_entropy_loss)
 _forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
+_new_tuple = tuple.__new__
 _ENTROPY = _reference.ENTROPY - 1  # among what may be returned beside the loss
 
 
@@ -438,7 +439,9 @@ def _cross_entropy(
     return_z_loss, return_lse, *others_of_rows = returned
     asked, dtype = any(returned), input.dtype
     wants_gradient = input.requires_grad and torch.is_grad_enabled()
-    numbers = _reference.Options(*given_numbers)
+    is_compiling = _is_compiling()
+    # Eager calls go without the function of Python that makes a NamedTuple.
+    numbers = _reference.Options(*given_numbers) if is_compiling else _new_tuple(_reference.Options, given_numbers)
     code, z_loss = numbers.reduction, numbers.z_loss
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
@@ -462,7 +465,7 @@ def _cross_entropy(
         not has_kernels_for(input)
         or input.numel() == 0
         or target.requires_grad
-        or (not _is_compiling() and _is_patched_in_transform("cross_entropy"))
+        or (not is_compiling and _is_patched_in_transform("cross_entropy"))
     )
     if not of_torch and target.dtype not in _INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
@@ -500,7 +503,7 @@ def _cross_entropy(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"
         )
-    if check and not _is_compiling():
+    if check and not is_compiling:
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
     others = (row_weight, row_scale, divisor)
@@ -511,12 +514,12 @@ def _cross_entropy(
         loss, of_z = _from_lse(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
         )
-        if check and not _is_compiling():
+        if check and not is_compiling:
             check_targets(input)
         if not return_z_loss:
             return loss
         return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
-    if _is_compiling():
+    if is_compiling:
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
         if code != 0 and not return_lse:
             made = (made[0], made[1].detach(), *made[2:])
