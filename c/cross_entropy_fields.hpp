@@ -72,9 +72,6 @@ struct OutputField {
 
 // clang-format off
 #define CE_OF(Given, Operation, field) {&Given::field, &Operation::Tensors::field}
-#define CE_FORWARD_OUTPUT(field, dtype)                        \
-  OutputField{#field, dtype, OutputField::Kind::of_rows,       \
-              CE_OF(ce_cross_entropy_tensors, CrossEntropy, field)}
 #define CE_OUTPUT(field, dtype, kind)                                           \
   OutputField{#field, dtype, OutputField::Kind::kind,                           \
               CE_OF(ce_cross_entropy_tensors, CrossEntropy, field),             \
@@ -89,7 +86,6 @@ inline constexpr std::array output_fields{
     CE_OUTPUT(entropy, CE_DTYPE_F32, of_rows),
 };
 #undef CE_OUTPUT
-#undef CE_FORWARD_OUTPUT
 #undef CE_OF
 // clang-format on
 

@@ -86,8 +86,8 @@ def test_a_second_pass_is_as_exact_for_a_confident_row(how, device):
 
     leaf = logits.clone().requires_grad_()
     if how == "operator":
-        numbers = (None, None, None, -100, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
-        loss = torch.ops.ce.cross_entropy(leaf, target, None, *numbers, False, False, False, False, True, False)[0]
+        given = (None, None, None, *options_of("none"), *_reference.flags_of("logprob"))
+        loss = torch.ops.ce.cross_entropy(leaf, target, None, *given)[0]
     else:
         torch.compiler.reset()
         function = torch.compile(losses, fullgraph=True, backend="aot_eager") if how == "compiled" else losses

@@ -38,13 +38,13 @@ NotTuned = _c.NotTuned
 # Structs of ce.h, field for field.
 _SoftmaxTensors = _c.tensors("input", "output")
 _SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
-_INPUTS_OF_ROWS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
-_OUTPUTS_OF_ROWS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy")
+_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
+_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy")
 _CrossEntropyTensors = _c.tensors(
-    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS_OF_ROWS, *_INPUTS_OF_ROWS, "given_lse"
+    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse"
 )
 _CrossEntropyBackwardTensors = _c.tensors(
-    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS_OF_ROWS
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS
 )
 _AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
 _CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # of either direction
@@ -181,7 +181,14 @@ def cross_entropy(
         NotTuned: the policy is "frozen", and there is no winner.
     """
     options = _options(
-        "cross_entropy", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+        "cross_entropy",
+        ignore_index,
+        reduction,
+        label_smoothing,
+        z_loss,
+        softcap,
+        logit_scale,
+        token_scaling,
     )
     with Call("cross_entropy", context, stream) as call:
         tensors = _CrossEntropyTensors(
@@ -249,7 +256,14 @@ def cross_entropy_backward(
         `grad`. Raises what :func:`cross_entropy` does.
     """
     options = _options(
-        "cross_entropy_backward", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+        "cross_entropy_backward",
+        ignore_index,
+        reduction,
+        label_smoothing,
+        z_loss,
+        softcap,
+        logit_scale,
+        token_scaling,
     )
     with Call("cross_entropy_backward", context, stream) as call:
         tensors = _CrossEntropyBackwardTensors(
