@@ -100,8 +100,8 @@ struct Interface<LogSoftmaxBackward> : BackwardInterface<LogSoftmaxBackward, ce_
   static constexpr Tensors no_tensors = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
 };
 
-/// How many fields an aggregate has, for conversions that take some of them from a table: a field that is in no row of it
-/// does not compile.
+/// How many fields an aggregate has, for conversions that name some of them and take the others from a table: a field that
+/// is in neither does not compile.
 struct AnyField {
   template <class Field>
   operator Field() const noexcept;  // NOLINT(google-explicit-constructor): stands for a value of any type

@@ -195,6 +195,37 @@ def test_each_function_does_what_the_formula_says_of_each_option(amount, reducti
         ct.restore(before)
 
 
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_the_gradient_of_a_z_loss_by_itself_has_each_option(amount, device, seed):
+    logits, target = torch.randn(SHAPE, device=device), torch.randint(0, SHAPE[1], SHAPE[:1], device=device)
+    options = _reference.Options(reduction=_reference.NONE, z_loss=HALF)._replace(**{amount: HALF})
+    given = {"z_loss": HALF, amount: HALF}
+    leaf, own = logits.double().requires_grad_(), logits.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(_reference.cross_entropy(leaf, target, None, options).z_loss.sum(), leaf)
+    made = ct.cross_entropy(own, target, reduction="none", return_z_loss=True, **given).z_loss
+    (gradient,) = torch.autograd.grad(made.sum(), own)
+    torch.testing.assert_close(
+        gradient, expected.float(), rtol=1e-4, atol=1e-5, msg=lambda text: f"_reference.gradient_of_lse: {text}"
+    )
+
+
+def test_arrays_have_every_output(seed):
+    logits, target = torch.randn(SHAPE), torch.randint(0, SHAPE[1], SHAPE[:1])
+    options = _reference.Options(reduction=_reference.NONE, z_loss=HALF, softcap=HALF)
+    expected = _reference.cross_entropy(logits.double(), target, None, options, wants_entropy=True)
+    names = {name: name.removesuffix("_out") for name in ce.array._OUTPUTS}
+    assert list(names.values()) == OUTPUTS, "array._OUTPUTS"
+    dtypes = {"argmax": np.int64, "hit": np.bool_}
+    with ce.array.Context("host") as context:
+        for name, own in names.items():
+            assert re.search(rf"\n +[\w, ]*\b{name}\b[\w, ]*: ", ce.array.cross_entropy.__doc__), f"array: {name}"
+            made = {one: np.empty(SHAPE[:1], dtypes.get(one, np.float32)) for one in ("loss", name)}
+            given = {"reduction": "none", "z_loss": HALF, "softcap": HALF, "context": context}
+            ce.array.cross_entropy(logits.numpy(), target.numpy(), **made, **given)
+            wanted = getattr(expected, own)
+            np.testing.assert_allclose(made[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"array: {name}")
+
+
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_each_output_is_what_the_formula_says(output, dtype, seed):
