@@ -89,11 +89,13 @@ inline constexpr std::array output_fields{
 #undef CE_OF
 // clang-format on
 
-/// Visits the rows of a table without a loop at run time, for the way of a call.
-template <const auto& fields, class Visit>
-constexpr void for_each_field(const Visit& visit) {
-  [&]<std::size_t... i>(std::index_sequence<i...>) { (visit(fields[i]), ...); }
-  (std::make_index_sequence<fields.size()>());
+/// Visits places of a table as constants, so that nothing of it is read on the way of a call.
+template <std::size_t count, class Visit>
+constexpr void for_each_place(const Visit& visit) {
+  [&]<std::size_t... place>(std::index_sequence<place...>) {
+    (visit(std::integral_constant<std::size_t, place>()), ...);
+  }
+  (std::make_index_sequence<count>());
 }
 
 /// How many outputs of the table an operation has.

@@ -120,7 +120,8 @@ template <class Operation, class Options>
   static_assert(count_fields<Options>() == 3 + amount_fields.size());
   static_assert(count_fields<Operation>() == 2 + amount_fields.size());
   Operation operation{.ignore_index = options.ignore_index, .reduction = reduction_from(options.reduction)};
-  for_each_field<amount_fields>([&](const AmountField& field) {
+  for_each_place<amount_fields.size()>([&](auto place) {
+    constexpr const AmountField& field = amount_fields[place];
     if constexpr (std::is_same_v<Operation, CrossEntropy>)
       operation.*field.of_forward = options.*field.given_to_forward;
     else
@@ -132,9 +133,12 @@ template <class Operation, class Options>
 /// Takes over the outputs of the table that an operation has.
 template <class Operation, class Given>
 void take_outputs(const Given& given, typename Operation::Tensors& tensors) {
-  for_each_field<output_fields>([&](const OutputField& field) {
-    const auto member = field.of<Operation>();
-    if (member.own != nullptr) tensors.*member.own = tensor_from(field.name, given.*member.given);
+  for_each_place<output_fields.size()>([&](auto place) {
+    constexpr const OutputField& field = output_fields[place];
+    constexpr auto member = field.of<Operation>();
+    if constexpr (member.own != nullptr)
+      if (const ce_tensor* tensor = given.*member.given; tensor != nullptr)
+        tensors.*member.own = tensor_from(field.name, tensor);
   });
 }
 

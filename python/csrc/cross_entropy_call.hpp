@@ -40,8 +40,8 @@ struct Vector {
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
   options.ignore_index = arguments.integer();
   options.reduction = static_cast<ce_reduction>(arguments.integer());
-  ce::c::for_each_field<ce::c::amount_fields>(
-      [&](const ce::c::AmountField& amount) { options.*amount.given_to_forward = arguments.number(); });
+  for (const ce::c::AmountField& amount : ce::c::amount_fields)
+    options.*amount.given_to_forward = arguments.number();
   return options;
 }
 
