@@ -158,6 +158,15 @@ class Results:
 
         # What linear.py wrote.
         self.linear = max(folder.glob("*-????-??-??-linear.json"), default=None)
+        # What ranks.py wrote, of each GPU and number of them the newest, in this folder and in those of other GPUs; and
+        # what ranks_linear.py wrote.
+        newest_of = {(named["gpu"], named["task"]): path for path in
+                     sorted([*folder.glob("*-ranks-[0-9].json"), *folder.glob("*/*-ranks-[0-9].json")],
+                            key=lambda path: path.name) if (named := FILE.fullmatch(path.name))}
+        self.ranks = [newest_of[key] for key in sorted(newest_of)]
+        self.ranks_linear = max(folder.glob("*-????-??-??-ranks-linear-[0-9].json"), default=None)
+        # What python_training.py --head wrote.
+        self.linear_training = max(folder.glob("*-????-??-??-linear-training.json"), default=None)
         # What python_rl.py wrote: of this folder, else of the one that it is in.
         self.python_rl = next((max(found) for where in (folder, folder.parent)
                                if (found := list(where.glob("python-rl-????-??-??.json")))), None)

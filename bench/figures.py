@@ -8,8 +8,9 @@ from typing import Any, Callable, Iterable
 
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
-from linear_tables import linear
-from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
+from linear_tables import linear, linear_summary
+from python_tables import head, python_calls, python_gradient, python_rl, python_training, python_transformers
+from rank_tables import ranks, ranks_linear, ranks_summary
 from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
@@ -273,8 +274,7 @@ def options(page: Page) -> str:
                 more = f", {added_by_options(cells, (named, *place)):+.1%}" if named else ""
                 row.append(f"{cell.value['median_us']:.0f} us{more}")
         rows.append(row)
-    by_options = dict(sorted(cells.items(), key=lambda item: (len(item[0][0]), item[0])))
-    return f"{table(rows)}\n\n{page.sources(by_options, by=lambda key: ', '.join(key[0]) or 'no options')}"
+    return f"{table(rows)}\n\n{page.dates(cells)}"
 
 
 def added_by_options(cells: Cells, key: Key) -> float:
@@ -422,7 +422,7 @@ def cost_of(*named: str) -> Callable[[Page], str]:
 BLOCKS: dict[str, Callable[[Page], str]] = {
     "plot": plot,
     "ceilings": ceilings,
-    "shares": shares(KINDS, DTYPES),
+    "shares": shares(KINDS, ("bf16",)),
     "summary": summary,
     "widths": widths,
     "below-the-aim": below_the_aim,
@@ -434,6 +434,10 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "few-rows": few_rows,
     "call-cost": call_cost,
     "linear": linear,
+    "linear-summary": linear_summary,
+    "ranks": ranks,
+    "ranks-summary": ranks_summary,
+    "ranks-linear": ranks_linear,
     "python-calls": python_calls,
     "python-gradient": python_gradient,
     "python-training": python_training,
@@ -457,6 +461,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "search-seconds": search_seconds,
     "search-configs": search_configs,
     "speed-without-search": speed_without_search,
+    "head-step": head("step ms", "ms"),
+    "head-memory": head("peak GiB", "GiB"),
     "memory-of-ce": loss_and_gradient_memory(lambda timing: timing["extra_of_ce"] / timing["rows"]),
     "memory-of-torch": loss_and_gradient_memory(lambda timing: timing["peak_bytes"] / timing["matrix"]),
     "cost-of-smoothing": cost_of("label smoothing", "z-loss"),

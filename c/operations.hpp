@@ -153,8 +153,8 @@ struct Interface<CrossEntropy> {
     return cross_entropy_from<CrossEntropy>(options);
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
-    static_assert(count_fields<Tensors>() == 13 + count_outputs<CrossEntropy>());
-    static_assert(count_fields<CrossEntropy::Tensors>() == 12 + count_outputs<CrossEntropy>());
+    static_assert(count_fields<Tensors>() == 14 + count_outputs<CrossEntropy>());
+    static_assert(count_fields<CrossEntropy::Tensors>() == 13 + count_outputs<CrossEntropy>());
     CrossEntropy::Tensors tensors{.logits = tensor_from("logits", given.logits),
                                   .target = tensor_from("target", given.target),
                                   .weight = tensor_from("weight", given.weight),
@@ -167,6 +167,8 @@ struct Interface<CrossEntropy> {
                                   .entropy_upstream = tensor_from("entropy_upstream", given.entropy_upstream),
                                   .lse_upstream = tensor_from("lse_upstream", given.lse_upstream),
                                   .given_lse = tensor_from("given_lse", given.given_lse)};
+    // Not in the table: no operator of torch has it.
+    tensors.lse_low = tensor_from("lse_low", given.lse_low);
     take_outputs<CrossEntropy>(given, tensors);
     return tensors;
   }
@@ -184,7 +186,7 @@ struct Interface<CrossEntropyBackward> {
   }
   [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
     const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
-                 divisor, entropy_upstream, lse_upstream] = given;
+                 divisor, entropy_upstream, lse_upstream, lse_low] = given;
     const CrossEntropyBackward::Tensors tensors{
         .logits = tensor_from("logits", logits),
         .target = tensor_from("target", target),
@@ -193,13 +195,14 @@ struct Interface<CrossEntropyBackward> {
         .upstream = tensor_from("upstream", upstream),
         .grad = tensor_from("grad", grad),
         .logprob = tensor_from("logprob", logprob),
+        .lse_low = tensor_from("lse_low", lse_low),
         .entropy = tensor_from("entropy", entropy),
         .row_weight = tensor_from("row_weight", row_weight),
         .row_scale = tensor_from("row_scale", row_scale),
         .divisor = tensor_from("divisor", divisor),
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = tensors;
     return tensors;
   }
 };

@@ -53,7 +53,7 @@ struct CrossEntropy : OperationDefaults {
   static constexpr bool entropy_gradient = problem::entropy_upstream;
   static constexpr bool exchanges = problem::exchanges;
   /// Rows without a class still have a logsumexp.
-  static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
+  static constexpr bool needs_all_rows = problem::lse_out || problem::lse_low_out || problem::argmax_out;
 
   struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
@@ -338,15 +338,23 @@ struct CrossEntropy : OperationDefaults {
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
-      float distance = logits.unit() * u_target - total.lse;
-      const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
+      // In place of the maximum is lse as a logit, and the sum is what that lost when it was rounded: about 1, but NaN where
+      // lse is infinite.
+      const float reference = total.lse / logits.unit();
+      total.log_sum = multiply_add(-logits.unit(), reference, total.lse);
+      float distance = multiply_add(logits.unit(), u_target, -total.lse);
+      if constexpr (problem::saved_lse_low) {
+        const float low = problem::lse_low_of(arguments)[row];
+        total.log_sum += low;
+        distance -= low;
+      }
       // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
       if constexpr (problem::saved_logprob) distance = problem::logprob_of(arguments)[row];
       total.logprob = distance;
       if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
-      total.log_sum = 0.f;
       find_factor();
-      set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
+      const float sum = exponential(total.log_sum) + (total.lse - total.lse);
+      set_amplitudes(reference, sum, 1.f / sum, exponential(distance), -expm1(distance), weights);
     }
   }
 
@@ -544,6 +552,9 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (problem::entropy_out)
       problem::entropy_of(arguments)[row] = dead ? dead_value : total.entropy;
     if constexpr (problem::lse_out) problem::lse_of(arguments)[row] = total.lse;
+    if constexpr (problem::lse_low_out)
+      problem::lse_low_of(arguments)[row] =
+          multiply_add(logits.unit(), stats.max, -total.lse) + total.log_sum;
     if constexpr (Stats::indices) {
       const int argmax = stats.first_largest();
       if constexpr (problem::argmax_out) problem::argmax_of(arguments)[row] = argmax;

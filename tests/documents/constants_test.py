@@ -1,14 +1,15 @@
-"""Figures in the documents that are constants of the sources are those of the sources."""
+"""Figures in the documents, and in texts of --help, that are constants of the sources are those of the sources."""
 
 import re
 import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-WORDS = {"three": 3, "six": 6, "eight": 8, "twelve": 12, "twenty": 20}
+WORDS = {"three": 3, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "thirteen": 13, "twenty": 20}
 
-# A page and its words; a source and its words; a factor and a summand. The number in parentheses in the page is that in
-# the source times the factor plus the summand. A line break in a page counts as a space.
+# A page (or a source with the text of --help) and its words; a source and its words; a factor and a summand. The number
+# in parentheses in the page is that in the source times the factor plus the summand. A line break in a page counts as a
+# space.
 CONSTANTS = [
     ("README.md", r"2\^(\d+) columns and", "generator/problem.hpp", r"most_columns = std::int64_t\{1\} << (\d+);"),
     ("README.md", r"columns and 2\^(\d+) elements", "generator/problem.cpp",
@@ -31,27 +32,40 @@ CONSTANTS = [
      r"near = is_narrow \? [\d.]+f : ([\d.]+)f;"),
     ("docs/kernels.md", r"It is offered for up to (\d+) rows", "generator/constraints.hpp",
      r"most_split_rows = (\d+);"),
+    ("docs/kernels.md", r"whole rows, up to (\d+) values", "generator/constraints.cpp", r"int most_values = (\d+);"),
+    ("docs/kernels.md", r"rows of up to (\d+) bytes without gaps", "generator/problem.hpp",
+     r"widest_dense_row = (\d+);"),
     ("docs/kernels.md", r"Up to (\d+) rows with a gradient", "templates/arguments.cuh", r"most_fused_rows = (\d+);"),
     ("docs/cli.md", r"with replacement, (\d+) times", "cli/analysis/explain.hpp", r"resamplings = (\d+)"),
     ("docs/cli.md", r"more than (\d+) problems, only", "cli/report/page.cpp", r"most_with_details = (\d+);"),
-    ("docs/cli.md", r"`halving` .* about (\d+) seconds a problem", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
-    ("docs/cli.md", r"`random` tries (\d+)", "tuner/strategy.hpp", r"int drawn = (\d+);"),
-    ("docs/cli.md", r"`random` tries \d+ \((\d+) on the host\)", "tuner/tuner.cpp", r"\.drawn = (\d+),"),
-    ("docs/cli.md", r"tries at most N configs .*?; (\d+) on the host\)", "tuner/tuner.cpp", r"\.most_configs = (\d+),"),
-    ("docs/cli.md", r"samples of each finalist \(default: (\d+);", "tuner/strategy.hpp",
+    ("docs/cli.md", r"A search takes about (\d+) seconds on a GPU", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("cli/commands/tuning_run.cpp", r"for about (\d+) seconds on a", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("cli/commands/tuning_run.cpp", r"random: (\d+) of them", "tuner/strategy.hpp", r"int drawn = (\d+);"),
+    ("cli/commands/tuning_run.cpp", r"random: \d+ of them, (\d+) on the host", "tuner/tuner.cpp", r"\.drawn = (\d+),"),
+    ("cli/commands/tuning_run.cpp", r"what the strategy tries; on the host (\d+),", "tuner/tuner.cpp",
+     r"\.most_configs = (\d+),"),
+    ("cli/commands/sweep.cpp", r"Samples of each finalist, .*\(default: (\d+);", "tuner/strategy.hpp",
      r"int finalists = \d+, final_samples = (\d+);"),
-    ("docs/cli.md", r"a quarter of what is free, (\d+) GiB at most", "tuner/search.cpp",
+    ("cli/commands/tuning_run.cpp", r"of which a search takes (\d+)GiB", "tuner/search.cpp",
      r"enough_scratch = std::int64_t\{(\d+)\} << 30;"),
     ("docs/cli.md", r"medians within ([\d.]+)% of the fastest", "tuner/decide.hpp", r"double tie = ([\d.]+);", 100),
     ("docs/cli.md", r"`slower`, `faster` \| by (\d+)% or more", "cli/analysis/verdict.hpp",
      r"double least_effect = ([\d.]+);", 100),
-    ("docs/cli.md", r"the noise that the database knows, (\d+) to", "cli/analysis/verdict.hpp",
-     r"fewest_runs_to_make = (\d+)"),
-    ("docs/cli.md", r"the noise that the database knows, \d+ to (\d+);", "cli/analysis/verdict.hpp",
-     r"most_runs_to_make = (\d+);"),
-    ("docs/cli.md", r"do not fill the device up to (\d+),", "cli/analysis/verdict.hpp",
-     r"most_processes_to_make = (\d+);"),
-    ("docs/cli.md", r"\(`--keep N`, default (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
+    ("cli/db/prune.cpp", r"to keep in any case \(default: (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
+    ("docs/linear.md", r"Up to a hidden size of (\d+)", "ce/linear_schedule.cpp",
+     r"most_hidden_of_exponentials = (\d+);"),
+    ("docs/linear.md", r"on every rank, (\d+) MiB by default", "ce/linear_schedule.cpp",
+     r"default_budget = std::int64_t\{(\d+)\} << 20;"),
+    ("docs/linear.md", r"on every rank, (\d+) MiB by default", "python/src/ce/torch/vocab_parallel_linear.py",
+     r"_BUDGET = (\d+) << 20"),
+    ("docs/ranks.md", r"`Communicator::patience`, (\d+) s;", "include/ce/ranks.hpp", r"double patience = (\d+);\n\};"),
+    ("docs/ranks.md", r"rank_patience=\)`, (\d+) s \|", "include/ce/ranks.hpp",
+     r"double patience = (\d+); +///< seconds that a kernel"),
+    ("docs/python.md", r"tunes for (\d+) seconds, once", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("docs/fleet.md", r"holds up to (\d+) pairs", "base/tags.cpp", r"most_tags = (\d+),"),
+    ("docs/fleet.md", r"slower than the others by (\d+)% or more", "cli/analysis/fleet.hpp",
+     r"least_difference = ([\d.]+);", 100),
+    ("docs/cli.md", r"`fast` are (\d+)% or more", "cli/analysis/fleet.hpp", r"least_difference = ([\d.]+);", 100),
     ("docs/ranks.md", r"after it told of it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
     ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
     ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),
@@ -69,7 +83,22 @@ CONSTANTS = [
     ("docs/tuning.md", r"get up to (\w+) times as many launches", "tuner/strategy.cpp", r"most_launches = (\d+);"),
     ("docs/tuning.md", r"Medians within ([\d.]+)% are a tie", "tuner/decide.hpp", r"double tie = ([\d.]+);", 100),
     ("docs/tuning.md", r"The budget is (\d+) seconds", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("docs/tuning.md", r"those of them within ([\d.]+)% of the fastest", "tuner/strategy.hpp",
+     r"play_off\{\d+, ([\d.]+), \d+\}", 100),
+    ("docs/tuning.md", r"of the fastest, in turns \| (\d+) \|", "tuner/strategy.hpp", r"play_off\{(\d+), "),
+    ("docs/tuning.md", r"the (\d+) fastest of these within", "tuner/strategy.hpp",
+     r"decider\{\d+, [\d.]+, (\d+), [\d.]+\}"),
+    ("docs/tuning.md", r"fastest of these within ([\d.]+)%, in turns", "tuner/strategy.hpp",
+     r"decider\{\d+, ([\d.]+),", 100),
+    ("docs/tuning.md", r"is uncertain by ([\d.]+)% or more", "tuner/strategy.hpp",
+     r"decider\{\d+, [\d.]+, \d+, ([\d.]+)\}", 100),
+    ("docs/tuning.md", r"uncertain by [\d.]+% or more \| (\d+) \|", "tuner/strategy.hpp", r"decider\{(\d+), "),
+    ("docs/tuning.md", r"that begins (\w+) minutes later", "ce/chooser.cpp", r"ranks_begin_within = (\d+)min;"),
     ("docs/tuning.md", r"They end at (\d+)%", "tuner/search.cpp", r"share_of_turns = ([\d.]+);", 100),
+    ("docs/ranking.md", r"recorded on fewer than (\d+) problems", "tuner/ranking.cpp", r"enough_problems = (\d+);"),
+    ("docs/ranking.md", r"the (\w+) nearest problems", "tuner/nearest.hpp", r"most_neighbours = (\d+);"),
+    ("docs/measuring.md", r"Differences within (\d+)% count as none", "cli/analysis/fleet.hpp",
+     r"least_difference = ([\d.]+);", 100),
     ("docs/measuring.md", r"takes over (\d+)% longer than usual", "tuner/statistics.hpp",
      r"most_drift = ([\d.]+);", 100),
     ("docs/measuring.md", r"nothing up to (\d+)%", "cli/analysis/verdict.cpp", r"reference_noise = ([\d.]+),", 100),

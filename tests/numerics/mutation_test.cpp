@@ -313,6 +313,11 @@ void ask_for_backward(Problem& problem) {
   problem.gradient = problem.has.saved_logprob = true;
 }
 
+void ask_for_backward_without_loss(Problem& problem) {
+  problem.operation = Operation::cross_entropy_backward;
+  problem.gradient = problem.has.saved_lse_low = problem.has.scale = true;
+}
+
 const Config elementwise{.variant = "elementwise", .warps = 4, .vec = 4, .tile = 512};
 
 const RowMutation row_mutations[] = {
@@ -371,8 +376,13 @@ const RowMutation row_mutations[] = {
      ask_for_scales_under_a_cap, decoupled},
     {"a log-probability that is given and not read", "distance = problem::logprob_of(arguments)[row];", "",
      ask_for_backward, elementwise},
-    {"a loss without the logsumexp that is given", "logits.unit() * u_target - total.lse;",
-     "logits.unit() * u_target;", ask_for_losses_of_lse, elementwise},
+    {"what the logsumexp lost, that is given and not read", "total.log_sum += low;", "",
+     ask_for_backward_without_loss, elementwise},
+    {"a quotient of the logsumexp that is taken for exact",
+     "total.log_sum = multiply_add(-logits.unit(), reference, total.lse);", "total.log_sum = 0.f;",
+     ask_for_backward_without_loss, elementwise},
+    {"a loss without the logsumexp that is given", "multiply_add(logits.unit(), u_target, -total.lse)",
+     "logits.unit() * u_target", ask_for_losses_of_lse, elementwise},
     {"rows that are not there, of losses from logsumexps", "Operation operation(arguments, own, exists);",
      "Operation operation(arguments, own, true);", ask_for_losses_of_lse, elementwise},
 };

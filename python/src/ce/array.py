@@ -41,10 +41,10 @@ _SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
 _INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
 _OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy")
 _CrossEntropyTensors = _c.tensors(
-    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse"
+    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse", "lse_low"
 )
 _CrossEntropyBackwardTensors = _c.tensors(
-    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS, "lse_low"
 )
 _AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
 _CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # of either direction
@@ -134,6 +134,7 @@ def cross_entropy(
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
     given_lse: Any = None,
+    lse_low: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -163,6 +164,7 @@ def cross_entropy(
         entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
         given_lse: [...] float32: logsumexps that are known; of the logits only those of the targets are read. Without
             `grad`, label_smoothing, `lse`, `entropy`, `argmax` and `hit`.
+        lse_low: where what logsumexp lost when it was rounded goes: [...] float32.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
@@ -210,6 +212,7 @@ def cross_entropy(
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
             given_lse=call.vector("given_lse", given_lse, call.sizes),
+            lse_low=call.vector("lse_low", lse_low, call.sizes, True),
         )
         call.run(tensors, options)
     return loss
@@ -230,6 +233,7 @@ def cross_entropy_backward(
     divisor: Any = None,
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
+    lse_low: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -249,6 +253,7 @@ def cross_entropy_backward(
             needs it.
         entropy, entropy_upstream: [...] float32: the entropies that the loss wrote, and their gradients.
         lse_upstream: [...] float32: the gradients of the logsumexps.
+        lse_low: [...] float32: what the loss wrote. It makes the whole gradient as exact as that of one pass.
         grad: where the gradient goes: as the logits; may be the logits.
         upstream: one element or [...], float32 or the logits' dtype, that multiplies the gradient.
 
@@ -280,6 +285,7 @@ def cross_entropy_backward(
             divisor=call.one("divisor", divisor),
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
+            lse_low=call.vector("lse_low", lse_low, call.sizes),
         )
         call.run(tensors, options)
     return grad
