@@ -19,9 +19,10 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+import ce.array
 import ce.torch as ct
 from ce import _c
-from ce.torch import _native
+from ce.torch import _native, _reference
 
 
 def host_us(call: Callable[[], object], calls: int = 300) -> float:
@@ -119,7 +120,7 @@ def c_call(logits: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
         "lse": tensor(lse, _c.F32, 1),
         "grad": tensor(grad, _c.BF16, columns),
     }
-    tensors = _c.CrossEntropyTensors(**{name: ctypes.pointer(view) for name, view in views.items()})
+    tensors = ce.array._CrossEntropyTensors(**{name: ctypes.pointer(view) for name, view in views.items()})
     context = _native.context(torch.cuda.current_device())
     keep = (grad, loss, lse, views)
 
@@ -148,7 +149,7 @@ def large_step(rows: int, columns: int) -> dict[str, dict[str, float]]:
         "ce.torch, upstream 0.5": step(ct.cross_entropy, leaf, target, 0.5),
         "ce.torch, from logsumexp": step(
             lambda x, t: torch.ops.ce.cross_entropy(
-                x, t, None, None, None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0, False, False, False, False, True, False
+                x, t, None, None, None, None, *_reference.Options(), *_reference.flags_of("logprob")
             )[0],
             leaf,
             target,

@@ -4,11 +4,13 @@
 ///
 /// Each conversion takes all fields by name, so that a field that ce or ce.h gains does not compile until the other has it.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <type_traits>
 
+#include "c/cross_entropy_fields.hpp"
 #include "c/handles.hpp"
 #include "c/structs.hpp"
 #include "c/tensor.hpp"
@@ -98,20 +100,46 @@ struct Interface<LogSoftmaxBackward> : BackwardInterface<LogSoftmaxBackward, ce_
   static constexpr Tensors no_tensors = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
 };
 
+/// How many fields an aggregate has, for conversions that name some of them and take the others from a table: a field that
+/// is in neither does not compile.
+struct AnyField {
+  template <class Field>
+  operator Field() const noexcept;  // NOLINT(google-explicit-constructor): stands for a value of any type
+};
+template <class Struct, class... Fields>
+[[nodiscard]] consteval std::size_t count_fields() {
+  if constexpr (requires { Struct{Fields{}..., AnyField{}}; })
+    return count_fields<Struct, Fields..., AnyField>();
+  else
+    return sizeof...(Fields);
+}
+
 /// The options that CrossEntropy and its gradient share.
 template <class Operation, class Options>
 [[nodiscard]] Operation cross_entropy_from(const Options& options) {
-  const auto& [size, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling] =
-      options;
-  const Operation operation{.ignore_index = ignore_index,
-                            .reduction = reduction_from(reduction),
-                            .label_smoothing = label_smoothing,
-                            .z_loss = z_loss,
-                            .softcap = softcap,
-                            .logit_scale = logit_scale,
-                            .token_scaling = token_scaling};
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] = operation;
+  static_assert(count_fields<Options>() == 3 + amount_fields.size());
+  static_assert(count_fields<Operation>() == 2 + amount_fields.size());
+  Operation operation{.ignore_index = options.ignore_index, .reduction = reduction_from(options.reduction)};
+  for_each_place<amount_fields.size()>([&](auto place) {
+    constexpr const AmountField& field = amount_fields[place];
+    if constexpr (std::is_same_v<Operation, CrossEntropy>)
+      operation.*field.of_forward = options.*field.given_to_forward;
+    else
+      operation.*field.of_backward = options.*field.given_to_backward;
+  });
   return operation;
+}
+
+/// Takes over the outputs of the table that an operation has.
+template <class Operation, class Given>
+void take_outputs(const Given& given, typename Operation::Tensors& tensors) {
+  for_each_place<output_fields.size()>([&](auto place) {
+    constexpr const OutputField& field = output_fields[place];
+    constexpr auto member = field.of<Operation>();
+    if constexpr (member.own != nullptr)
+      if (const ce_tensor* tensor = given.*member.given; tensor != nullptr)
+        tensors.*member.own = tensor_from(field.name, tensor);
+  });
 }
 
 template <>
@@ -125,30 +153,23 @@ struct Interface<CrossEntropy> {
     return cross_entropy_from<CrossEntropy>(options);
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
-                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse,
-                 lse_low] = given;
-    const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
-                                        .target = tensor_from("target", target),
-                                        .weight = tensor_from("weight", weight),
-                                        .upstream = tensor_from("upstream", upstream),
-                                        .loss = tensor_from("loss", loss),
-                                        .grad = tensor_from("grad", grad),
-                                        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
-                                        .lse = tensor_from("lse", lse),
-                                        .lse_low = tensor_from("lse_low", lse_low),
-                                        .argmax = tensor_from("argmax", argmax),
-                                        .hit = tensor_from("hit", hit),
-                                        .logprob = tensor_from("logprob", logprob),
-                                        .entropy = tensor_from("entropy", entropy),
-                                        .row_weight = tensor_from("row_weight", row_weight),
-                                        .row_scale = tensor_from("row_scale", row_scale),
-                                        .divisor = tensor_from("divisor", divisor),
-                                        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
-                                        .lse_upstream = tensor_from("lse_upstream", lse_upstream),
-                                        .given_lse = tensor_from("given_lse", given_lse)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
-                                  f18, f19] = tensors;
+    static_assert(count_fields<Tensors>() == 14 + count_outputs<CrossEntropy>());
+    static_assert(count_fields<CrossEntropy::Tensors>() == 13 + count_outputs<CrossEntropy>());
+    CrossEntropy::Tensors tensors{.logits = tensor_from("logits", given.logits),
+                                  .target = tensor_from("target", given.target),
+                                  .weight = tensor_from("weight", given.weight),
+                                  .upstream = tensor_from("upstream", given.upstream),
+                                  .loss = tensor_from("loss", given.loss),
+                                  .grad = tensor_from("grad", given.grad),
+                                  .row_weight = tensor_from("row_weight", given.row_weight),
+                                  .row_scale = tensor_from("row_scale", given.row_scale),
+                                  .divisor = tensor_from("divisor", given.divisor),
+                                  .entropy_upstream = tensor_from("entropy_upstream", given.entropy_upstream),
+                                  .lse_upstream = tensor_from("lse_upstream", given.lse_upstream),
+                                  .given_lse = tensor_from("given_lse", given.given_lse)};
+    // Not in the table: no operator of torch has it.
+    tensors.lse_low = tensor_from("lse_low", given.lse_low);
+    take_outputs<CrossEntropy>(given, tensors);
     return tensors;
   }
 };
@@ -220,34 +241,26 @@ struct Interface<LinearCrossEntropy> {
     return operation;
   }
   [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {
-    const auto& [size, hidden, weight, bias, target, loss, hidden_grad, weight_grad, bias_grad, upstream,
-                 class_weight, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight, row_scale, divisor,
-                 entropy_upstream, lse_upstream, workspace] = given;
-    const LinearCrossEntropy::Tensors tensors{
-        .hidden = tensor_from("hidden", hidden),
-        .weight = tensor_from("weight", weight),
-        .bias = tensor_from("bias", bias),
-        .target = tensor_from("target", target),
-        .loss = tensor_from("loss", loss),
-        .hidden_grad = tensor_from("hidden_grad", hidden_grad),
-        .weight_grad = tensor_from("weight_grad", weight_grad),
-        .bias_grad = tensor_from("bias_grad", bias_grad),
-        .upstream = tensor_from("upstream", upstream),
-        .class_weight = tensor_from("class_weight", class_weight),
-        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
-        .lse = tensor_from("lse", lse),
-        .argmax = tensor_from("argmax", argmax),
-        .hit = tensor_from("hit", hit),
-        .logprob = tensor_from("logprob", logprob),
-        .entropy = tensor_from("entropy", entropy),
-        .row_weight = tensor_from("row_weight", row_weight),
-        .row_scale = tensor_from("row_scale", row_scale),
-        .divisor = tensor_from("divisor", divisor),
-        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
-        .lse_upstream = tensor_from("lse_upstream", lse_upstream),
-        .workspace = tensor_from("workspace", workspace)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
-                                  f18, f19, f20, f21, f22] = tensors;
+    static_assert(count_fields<Tensors>() == 17 + count_outputs<LinearCrossEntropy>());
+    static_assert(count_fields<LinearCrossEntropy::Tensors>() == 16 + count_outputs<LinearCrossEntropy>());
+    LinearCrossEntropy::Tensors tensors{
+        .hidden = tensor_from("hidden", given.hidden),
+        .weight = tensor_from("weight", given.weight),
+        .bias = tensor_from("bias", given.bias),
+        .target = tensor_from("target", given.target),
+        .loss = tensor_from("loss", given.loss),
+        .hidden_grad = tensor_from("hidden_grad", given.hidden_grad),
+        .weight_grad = tensor_from("weight_grad", given.weight_grad),
+        .bias_grad = tensor_from("bias_grad", given.bias_grad),
+        .upstream = tensor_from("upstream", given.upstream),
+        .class_weight = tensor_from("class_weight", given.class_weight),
+        .row_weight = tensor_from("row_weight", given.row_weight),
+        .row_scale = tensor_from("row_scale", given.row_scale),
+        .divisor = tensor_from("divisor", given.divisor),
+        .entropy_upstream = tensor_from("entropy_upstream", given.entropy_upstream),
+        .lse_upstream = tensor_from("lse_upstream", given.lse_upstream),
+        .workspace = tensor_from("workspace", given.workspace)};
+    take_outputs<LinearCrossEntropy>(given, tensors);
     return tensors;
   }
 };
@@ -311,23 +324,17 @@ struct Interface<CrossEntropyMerge> {
     return operation;
   }
   [[nodiscard]] static CrossEntropyMerge::Tensors tensors(const Tensors& given) {
-    const auto& [size, statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, row_scale, divisor, merged] = given;
-    const CrossEntropyMerge::Tensors tensors{.statistics = tensor_from("statistics", statistics),
-                                             .target = tensor_from("target", target),
-                                             .weight = tensor_from("weight", weight),
-                                             .loss = tensor_from("loss", loss),
-                                             .z_loss_out = tensor_from("z_loss_out", z_loss_out),
-                                             .lse = tensor_from("lse", lse),
-                                             .argmax = tensor_from("argmax", argmax),
-                                             .hit = tensor_from("hit", hit),
-                                             .logprob = tensor_from("logprob", logprob),
-                                             .entropy = tensor_from("entropy", entropy),
-                                             .row_weight = tensor_from("row_weight", row_weight),
-                                             .row_scale = tensor_from("row_scale", row_scale),
-                                             .divisor = tensor_from("divisor", divisor),
-                                             .merged = tensor_from("merged", merged)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = tensors;
+    static_assert(count_fields<Tensors>() == 9 + count_outputs<CrossEntropyMerge>());
+    static_assert(count_fields<CrossEntropyMerge::Tensors>() == 8 + count_outputs<CrossEntropyMerge>());
+    CrossEntropyMerge::Tensors tensors{.statistics = tensor_from("statistics", given.statistics),
+                                       .target = tensor_from("target", given.target),
+                                       .weight = tensor_from("weight", given.weight),
+                                       .loss = tensor_from("loss", given.loss),
+                                       .row_weight = tensor_from("row_weight", given.row_weight),
+                                       .row_scale = tensor_from("row_scale", given.row_scale),
+                                       .divisor = tensor_from("divisor", given.divisor),
+                                       .merged = tensor_from("merged", given.merged)};
+    take_outputs<CrossEntropyMerge>(given, tensors);
     return tensors;
   }
 };

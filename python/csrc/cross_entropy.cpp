@@ -15,6 +15,9 @@
 namespace ce_torch {
 namespace {
 
+/// Whether flags for outputs beside the loss are in the schema.
+enum class Rest { is_said, is_left_out };
+
 /// Runs the forward operation.
 Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   Call call(arguments);
@@ -22,7 +25,7 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   if (gradient != Gradient::none) upstream.emplace(arguments);
   call.read_options(arguments);
   const bool f32_loss = arguments.flag();
-  const Wanted wanted = rest == Rest::is_said ? Wanted::read_with_lse(arguments) : Wanted{};
+  const Wanted wanted = rest == Rest::is_said ? read_wanted_beside_lse(arguments) : Wanted{};
   call.prepare();
 
   const Tensor& like = call.logits_given;
@@ -59,7 +62,7 @@ template <Absent absent>
 void cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   Outputs made = forward(arguments, Gradient::none, Rest::is_said);
-  give_back_all<absent>(stack, made);
+  give_back_all<ce::CrossEntropy>(stack, made, absent);
 }
 
 /// ... -> Tensor loss
@@ -81,7 +84,7 @@ template <Absent absent>
 void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   Outputs made = forward(arguments, Gradient::fresh, Rest::is_said);
-  give_back_all<absent>(stack, made);
+  give_back_all<ce::CrossEntropy>(stack, made, absent);
 }
 
 /// ... -> (Tensor loss, and the rest), the gradient over the logits
@@ -89,7 +92,7 @@ template <Absent absent>
 void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   Outputs made = forward(arguments, Gradient::in_place, Rest::is_said);
-  give_back_all<absent>(stack, made);
+  give_back_all<ce::CrossEntropy>(stack, made, absent);
 }
 
 /// ... -> (Tensor loss, Tensor z_loss, Tensor logprob), from logsumexps
@@ -191,24 +194,23 @@ void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
 }  // namespace
 
 std::vector<Operator> cross_entropy_operators() {
-  const auto& [read, upstream, options, f32_loss, results] = Schema{};
-  const std::string wanted =
-      f32_loss +
-      ", bool return_z_loss, bool return_argmax, bool return_hit, bool return_logprob, bool return_entropy";
-  const std::string written = "Tensor(a!) logits, Tensor target, Tensor? weight", rest = results + ")";
+  const auto& [read, upstream, options, f32_loss] = Schema{};
+  const std::string wanted = f32_loss + schema_of_flags_beside_lse(),
+                    rest = schema_of_outputs<ce::CrossEntropy>() + ")",
+                    written = "Tensor(a!) logits, Tensor target, Tensor? weight";
   const std::string backward =
       " logits, Tensor target, Tensor? weight, Tensor lse" + upstream +
       ", Tensor? logprob, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" + options;
 
   return {
-      {"cross_entropy", read + wanted, "(Tensor loss, " + rest, cross_entropy<Absent::empty>,
+      {"cross_entropy", read + wanted, "(Tensor loss" + rest, cross_entropy<Absent::empty>,
        cross_entropy<Absent::undefined>},
       {"cross_entropy_loss", read + f32_loss, "Tensor", cross_entropy_loss, cross_entropy_loss},
       {"cross_entropy_loss_and_grad", read + upstream + f32_loss, "(Tensor loss, Tensor grad)",
        cross_entropy_loss_and_grad, cross_entropy_loss_and_grad},
-      {"cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad, " + rest,
+      {"cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad" + rest,
        cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>},
-      {"cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
+      {"cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss" + rest,
        cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>},
       {"cross_entropy_from_lse", read + ", Tensor lse" + f32_loss + ", bool return_z_loss",
        "(Tensor loss, Tensor z_loss, Tensor logprob)", cross_entropy_from_lse, cross_entropy_from_lse},

@@ -3,16 +3,17 @@
 /// What a call of cross entropy is given and gives back, on one rank or on several.
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "c/cross_entropy_fields.hpp"
 #include "ce/ce.h"
 #include "python/csrc/call.hpp"
 #include "python/csrc/contexts.hpp"
+#include "python/csrc/outputs.hpp"
 #include "python/csrc/tensor.hpp"
 
 namespace ce_torch {
@@ -39,11 +40,8 @@ struct Vector {
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
   options.ignore_index = arguments.integer();
   options.reduction = static_cast<ce_reduction>(arguments.integer());
-  options.label_smoothing = arguments.number();
-  options.z_loss = arguments.number();
-  options.softcap = arguments.number();
-  options.logit_scale = arguments.number();
-  options.token_scaling = arguments.number();
+  for (const ce::c::AmountField& amount : ce::c::amount_fields)
+    options.*amount.given_to_forward = arguments.number();
   return options;
 }
 
@@ -174,100 +172,30 @@ inline Tensor place_of_gradient(const Call& call, Gradient gradient) {
   return gradient == Gradient::in_place ? call.logits_given.share() : Tensor::empty_like(call.logits_given);
 }
 
-/// What stands for an output that was not asked for.
-enum class Absent {
-  undefined,  ///< Python sees None
-  empty,      ///< no elements: what a schema and fake tensors can say
-};
-
-/// Whether logsumexp, z-loss, argmax, hit, log-probability and entropy are in the schema.
-enum class Rest { is_said, is_left_out };
-
-/// Nothing in place of what was not asked for.
-struct Outputs {
-  Tensor loss;
-  std::optional<Tensor> grad, z_loss, lse, argmax, hit, logprob, entropy;
-};
-
-/// Outputs beside the loss that a call asks for.
-struct Wanted {
-  bool z_loss = false, lse = false, argmax = false, hit = false, logprob = false, entropy = false;
-
-  /// A flag for each.
-  [[nodiscard]] static Wanted read(Arguments& arguments) {
-    const bool z_loss = arguments.flag(), lse = arguments.flag();
-    return with_rest(z_loss, lse, arguments);
-  }
-  /// The lse always is, and has no flag.
-  [[nodiscard]] static Wanted read_with_lse(Arguments& arguments) {
-    return with_rest(arguments.flag(), true, arguments);
-  }
-
- private:
-  [[nodiscard]] static Wanted with_rest(bool z_loss, bool lse, Arguments& arguments) {
-    // In the order of the flags: so a list in braces is evaluated.
-    return {z_loss, lse, arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag()};
-  }
-};
-
-/// What tensors of the C interface point to, for each output beside the loss.
-using Views = std::array<ce_tensor, 6>;
-
-/// Makes the outputs that are wanted, where the operation is told of them.
+/// Makes the outputs that are wanted, and tells the operation of them.
 template <class Tensors>
 void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type, Tensors& tensors,
                  Views& views, Outputs& outputs) {
-  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
-    view = vector_of(made);
-    field = &view;
-    output = std::move(made);
-  };
-  const std::int32_t f32 = aoti_torch_dtype_float32();
-  if (wanted.z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
-  if (wanted.lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(f32));
-  if (wanted.argmax)
-    give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
-  if (wanted.hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
-  if (wanted.logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
-  if (wanted.entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
-}
-
-/// An output, or what stands for one of that dtype.
-inline Tensor given_or(std::optional<Tensor>& output, Absent absent, std::int32_t dtype, const Tensor& like) {
-  if (output) return std::move(*output);
-  return absent == Absent::empty ? Tensor::empty(0, dtype, like) : Tensor::undefined();
-}
-
-/// Loss, and gradient where there is one, then z-loss, logsumexp, argmax, hit, log-probability and entropy.
-template <Absent absent>
-void give_back_all(StableIValue* stack, Outputs& made) {
-  const Tensor like = made.loss.share();
-  Tensor z_loss = given_or(made.z_loss, absent, like.dtype(), like);
-  Tensor lse = given_or(made.lse, absent, aoti_torch_dtype_float32(), like);
-  Tensor argmax = given_or(made.argmax, absent, aoti_torch_dtype_int64(), like);
-  Tensor hit = given_or(made.hit, absent, aoti_torch_dtype_bool(), like);
-  Tensor logprob = given_or(made.logprob, absent, aoti_torch_dtype_float32(), like);
-  Tensor entropy = given_or(made.entropy, absent, aoti_torch_dtype_float32(), like);
-  if (made.grad)
-    give_back(stack, made.loss, *made.grad, z_loss, lse, argmax, hit, logprob, entropy);
-  else
-    give_back(stack, made.loss, z_loss, lse, argmax, hit, logprob, entropy);
+  give_wanted(wanted, tensors, views, outputs, [&](const OutputField& output) {
+    const std::int32_t dtype = dtype_of(output, loss_type);
+    return output.kind == OutputField::Kind::of_losses ? call.empty_loss(dtype) : call.empty_rows(dtype);
+  });
 }
 
 /// What read_numbers() reads, in a schema.
-inline constexpr const char* schema_of_numbers =
-    ", int ignore_index, int reduction, float label_smoothing, float z_loss, float softcap, float "
-    "logit_scale, "
-    "float token_scaling";
+[[nodiscard]] inline std::string schema_of_numbers() {
+  std::string schema = ", int ignore_index, int reduction";
+  for (const ce::c::AmountField& amount : ce::c::amount_fields)
+    schema += ", float " + std::string(amount.name);
+  return schema;
+}
 
-/// Parts of schemas, in the order in which Call and Wanted read what they name.
+/// Parts of schemas, in the order in which Call reads what they name.
 struct Schema {
-  const std::string
-      read = "Tensor logits, Tensor target, Tensor? weight",
-      upstream = ", Tensor? upstream",
-      options = std::string(", Tensor? row_weight, Tensor? row_scale, Tensor? divisor") + schema_of_numbers,
-      f32_loss = options + ", bool f32_loss",
-      rest = "Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy";
+  const std::string read = "Tensor logits, Tensor target, Tensor? weight", upstream = ", Tensor? upstream",
+                    options =
+                        ", Tensor? row_weight, Tensor? row_scale, Tensor? divisor" + schema_of_numbers(),
+                    f32_loss = options + ", bool f32_loss";
 };
 
 }  // namespace ce_torch

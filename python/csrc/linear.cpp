@@ -45,20 +45,19 @@ struct Matrix {
 
 /// Which outputs are made, in the order of the schema.
 struct LinearWanted {
-  bool f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad, z_loss, lse, argmax, hit, logprob,
-      entropy;
+  bool f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad;
+  Wanted others;
 
   [[nodiscard]] static LinearWanted read(Arguments& arguments) {
     // So a list in braces is evaluated.
-    return {arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag(),
-            arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag(),
-            arguments.flag(), arguments.flag(), arguments.flag()};
+    return {arguments.flag(), arguments.flag(), arguments.flag(),
+            arguments.flag(), arguments.flag(), read_wanted<ce::LinearCrossEntropy>(arguments)};
   }
   [[nodiscard]] std::int64_t bits() const {
     std::int64_t all = 0;
-    for (const bool one : {f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad, z_loss, lse,
-                           argmax, hit, logprob, entropy})
-      all = 2 * all + (one ? 1 : 0);
+    const auto add = [&](bool one) { all = 2 * all + (one ? 1 : 0); };
+    for (const bool one : {f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad}) add(one);
+    for (const bool one : others) add(one);
     return all;
   }
 };
@@ -128,10 +127,9 @@ std::int32_t type_of_logits(std::int64_t asked, const Tensor& hidden) {
   }
 }
 
-constexpr std::size_t linear_outputs = 10;
+constexpr std::size_t own_outputs = 4;
 
-/// ... -> (Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, Tensor z_loss, Tensor lse,
-///         Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)
+/// ... -> (Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, and the rest)
 template <Absent absent>
 void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -184,28 +182,22 @@ void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   using Sizes = std::span<const std::int64_t>;
   const Sizes rows = like.sizes().first(1), classes = weight.tensor.sizes().first(1),
               losses = of_loss.reduction == CE_REDUCTION_NONE ? rows : Sizes();
-  struct Output {
+  struct Own {
     bool is_wanted;
     Sizes sizes;
     std::int32_t type;
     const ce_tensor* LinearTensors::*field;
   };
-  const std::array<Output, linear_outputs> all{{
+  const std::array<Own, own_outputs> all{{
       {true, losses, loss_type, &LinearTensors::loss},
       {wanted.hidden_grad, like.sizes(), like.dtype(), &LinearTensors::hidden_grad},
       {wanted.weight_grad, weight.tensor.sizes(), wanted.f32_weight_grad ? f32 : weight.tensor.dtype(),
        &LinearTensors::weight_grad},
       {wanted.bias_grad, classes, bias_type, &LinearTensors::bias_grad},
-      {wanted.z_loss, losses, loss_type, &LinearTensors::z_loss_out},
-      {wanted.lse, rows, f32, &LinearTensors::lse},
-      {wanted.argmax, rows, aoti_torch_dtype_int64(), &LinearTensors::argmax},
-      {wanted.hit, rows, aoti_torch_dtype_bool(), &LinearTensors::hit},
-      {wanted.logprob, rows, f32, &LinearTensors::logprob},
-      {wanted.entropy, rows, f32, &LinearTensors::entropy},
   }};
-  std::array<std::optional<Tensor>, linear_outputs> made;
-  std::array<ce_tensor, linear_outputs> views{};
-  for (std::size_t i = 0; i < linear_outputs; ++i) {
+  std::array<std::optional<Tensor>, own_outputs> made;
+  std::array<ce_tensor, own_outputs> views{};
+  for (std::size_t i = 0; i < own_outputs; ++i) {
     if (!all[i].is_wanted) continue;
     made[i] = Tensor::empty(all[i].sizes, all[i].type, like);
     views[i] = vector_of(*made[i]);
@@ -213,6 +205,12 @@ void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
       views[i] = ce_matrix(views[i].data, views[i].dtype, all[i].sizes[0], all[i].sizes[1]);
     tensors.*all[i].field = &views[i];
   }
+  Outputs rest{.loss = made[0]->share()};
+  Views rest_views{};
+  give_wanted(wanted.others, tensors, rest_views, rest, [&](const OutputField& output) {
+    const bool of_losses = output.kind == OutputField::Kind::of_losses;
+    return Tensor::empty(of_losses ? losses : rows, dtype_of(output, loss_type), like);
+  });
 
   if (options.memory_budget == 0)
     options.memory_budget = Budgets::get().of(
@@ -226,30 +224,30 @@ void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.workspace = &workspace.view;
   require(ce_linear_cross_entropy(context, &options, &tensors, stream_of(like), nullptr));
 
-  for (std::size_t i = 0; i < linear_outputs; ++i) {
+  for (std::size_t i = 0; i < own_outputs; ++i) {
     Tensor one = given_or(made[i], absent, all[i].type, like);
     give_back(stack + i, one);
   }
+  give_back_outputs<ce::LinearCrossEntropy>(stack + own_outputs, rest, absent, rest.loss);
 }
 
 }  // namespace
 
 std::vector<Operator> linear_operators() {
+  // There is a number of the name of an output's tensor without its ending, so that it keeps that.
+  const auto name = [](const OutputField& output) { return std::string(output.name); };
   return {{
       linear_name,
-      std::string(
-          "Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? "
-          "upstream, Tensor? row_weight, Tensor? row_scale, Tensor? divisor, Tensor? entropy_upstream, "
-          "Tensor? lse_upstream") +
-          schema_of_numbers +
+      "Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? upstream, "
+      "Tensor? row_weight, Tensor? row_scale, Tensor? divisor, Tensor? entropy_upstream, Tensor? "
+      "lse_upstream" +
+          schema_of_numbers() +
           ", int memory_budget, int chunk_tokens, int logits_dtype, int accumulation, int valid_tokens, "
-          "int exponentials, bool f32_loss, bool "
-          "hidden_grad, bool weight_grad, bool f32_weight_grad, bool bias_grad, bool z_loss_out, bool lse, "
-          "bool "
-          "argmax, bool hit, bool logprob, bool entropy",
-      "(Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, Tensor z_loss_out, Tensor "
-      "lse, "
-      "Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)",
+          "int exponentials, bool f32_loss, bool hidden_grad, bool weight_grad, bool f32_weight_grad, "
+          "bool bias_grad" +
+          schema_of_flags<ce::LinearCrossEntropy>(name),
+      "(Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad" +
+          schema_of_outputs<ce::LinearCrossEntropy>(name) + ")",
       linear_cross_entropy<Absent::empty>,
       linear_cross_entropy<Absent::undefined>,
   }};

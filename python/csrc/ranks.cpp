@@ -87,8 +87,7 @@ void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
   give_back(stack, statistics);
 }
 
-/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy,
-///         Tensor merged)
+/// ... -> (Tensor loss, and the rest, Tensor merged)
 template <Absent absent>
 void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -100,7 +99,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   options.options = &call.options;
   options.classes = arguments.integer();
   options.ranks = static_cast<std::int32_t>(arguments.integer());
-  const Wanted wanted = Wanted::read(arguments);
+  const Wanted wanted = read_wanted<ce::CrossEntropyMerge>(arguments);
   call.prepare();
   const Tensor& like = call.logits_given;
   options.logits = like.ce_type();
@@ -124,9 +123,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Views views{};
   give_wanted(call, wanted, loss_type, tensors, views, outputs);
   run_or_choose(ce_cross_entropy_merge, ce_cross_entropy_merge_prepare, like, options, tensors);
-  constexpr std::size_t before = 7;
-  give_back_all<absent>(stack, outputs);
-  give_back(stack + before, merged);
+  give_back(give_back_all<ce::CrossEntropyMerge>(stack, outputs, absent), merged);
 }
 
 /// ... -> Tensor grad
@@ -172,7 +169,7 @@ struct ExchangeCall : Call {
     exchange.first_class = arguments.integer();
     exchange.classes = arguments.integer();
     exchange.peers = reinterpret_cast<const ce_peer_memory*>(arguments.integer());
-    const Wanted wanted = Wanted::read(arguments);
+    const Wanted wanted = read_wanted<ce::CrossEntropyMerge>(arguments);
     prepare();
     require_same_device(grad, "grad", logits_given);
     rows_plan = plan();
@@ -207,7 +204,7 @@ struct ExchangeCall : Call {
   Views views{};
 };
 
-/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)
+/// ... -> (Tensor loss, and the rest)
 template <Absent absent>
 void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -215,7 +212,7 @@ void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if (run_or_choose(ce_cross_entropy_exchange, ce_cross_entropy_exchange_prepare, call.logits_given,
                     call.exchange, call.tensors))
     call.finish();
-  give_back_all<absent>(stack, call.outputs);
+  give_back_all<ce::CrossEntropyMerge>(stack, call.outputs, absent);
 }
 
 /// ... -> bool
@@ -233,29 +230,25 @@ void cross_entropy_exchange_is_possible(StableIValue* stack, std::uint64_t, std:
 }  // namespace
 
 std::vector<Operator> rank_operators() {
-  const auto& [read, upstream, options, f32_loss, rest] = Schema{};
+  const auto& [read, upstream, options, f32_loss] = Schema{};
+  const std::string wanted = schema_of_flags<ce::CrossEntropyMerge>(),
+                    rest = "(Tensor loss" + schema_of_outputs<ce::CrossEntropyMerge>();
   const std::string of_shard = options + ", int first_class, int classes";
   const std::string shard_backward = " logits, Tensor target, Tensor? weight, Tensor statistics" + upstream +
                                      ", Tensor? entropy_upstream, Tensor? lse_upstream" + of_shard;
-  const std::string exchange = read + upstream + ", Tensor(a!) grad" + f32_loss +
-                               ", int first_class, int classes, int peers, bool z_loss, bool lse, bool "
-                               "argmax, bool hit, bool logprob, "
-                               "bool entropy";
+  const std::string exchange =
+      read + upstream + ", Tensor(a!) grad" + f32_loss + ", int first_class, int classes, int peers" + wanted;
   return {
       {"cross_entropy_shard", read + of_shard + ", bool lse, bool argmax, bool entropy", "Tensor",
        cross_entropy_shard, cross_entropy_shard},
-      {"cross_entropy_merge",
-       read + ", Tensor statistics" + f32_loss +
-           ", int classes, int ranks, bool z_loss, bool lse, bool argmax, bool hit, bool logprob, bool "
-           "entropy",
-       "(Tensor loss, " + rest + ", Tensor merged)", cross_entropy_merge<Absent::empty>,
-       cross_entropy_merge<Absent::undefined>},
+      {"cross_entropy_merge", read + ", Tensor statistics" + f32_loss + ", int classes, int ranks" + wanted,
+       rest + ", Tensor merged)", cross_entropy_merge<Absent::empty>, cross_entropy_merge<Absent::undefined>},
       {"cross_entropy_shard_backward", "Tensor" + shard_backward, "Tensor",
        cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>},
       {"cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
        cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>},
-      {"cross_entropy_exchange", exchange, "(Tensor loss, " + rest + ")",
-       cross_entropy_exchange<Absent::empty>, cross_entropy_exchange<Absent::undefined>},
+      {"cross_entropy_exchange", exchange, rest + ")", cross_entropy_exchange<Absent::empty>,
+       cross_entropy_exchange<Absent::undefined>},
       {"cross_entropy_exchange_is_possible", exchange, "bool", cross_entropy_exchange_is_possible,
        cross_entropy_exchange_is_possible},
   };

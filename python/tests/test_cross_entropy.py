@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
+from ce import _c
 from ce.torch import _reference
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -24,10 +25,14 @@ def loss_and_grad(function, logits: Tensor, *args, upstream: Tensor | None = Non
     return loss.detach(), leaf.grad
 
 
+def options_of(reduction: str = "mean", **options) -> _reference.Options:
+    return _reference.Options(reduction=_c.REDUCTIONS[reduction], **options)
+
+
 def reference(logits: Tensor, target: Tensor, weight: Tensor | None = None, **options) -> Tensor:
     wide_target = target.double() if target.is_floating_point() else target
     wide_weight = None if weight is None else weight.double()
-    return _reference.cross_entropy(logits, wide_target, wide_weight, _reference.Options(**options)).loss
+    return _reference.cross_entropy(logits, wide_target, wide_weight, options_of(**options)).loss
 
 
 def assert_as_reference(logits, target, weight=None, *, upstream=None, loss_dtype=None, **options):
@@ -81,8 +86,8 @@ def test_a_second_pass_is_as_exact_for_a_confident_row(how, device):
 
     leaf = logits.clone().requires_grad_()
     if how == "operator":
-        numbers = (None, None, None, -100, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
-        loss = torch.ops.ce.cross_entropy(leaf, target, None, *numbers, False, False, False, False, True, False)[0]
+        given = (None, None, None, *options_of("none"), *_reference.flags_of("logprob"))
+        loss = torch.ops.ce.cross_entropy(leaf, target, None, *given)[0]
     else:
         torch.compiler.reset()
         function = torch.compile(losses, fullgraph=True, backend="aot_eager") if how == "compiled" else losses
@@ -541,7 +546,7 @@ def test_the_gradient_in_operations_of_torch(reduction, seed):
     for options in ({}, OPTIONS):
         for target in (torch.tensor([1, -100, 8, 0]), torch.rand(4, 9, dtype=torch.float64)):
             upstream = torch.rand((4,) if reduction == "none" else (), dtype=torch.float64)
-            chosen = _reference.Options(reduction=reduction, **options)
+            chosen = options_of(reduction, **options)
             own = chosen._replace(token_scaling=0.0 if target.is_floating_point() else 1.5)
             row_weight, divisor = torch.rand(4, dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
             for given, more in (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
-from ce.torch import _native
+from ce.torch import _native, _reference
 
 FUNCTIONS = [("softmax", ct.softmax, F.softmax), ("log_softmax", ct.log_softmax, F.log_softmax)]
 ROUNDS = 24
@@ -163,7 +163,7 @@ def test_a_gradient_over_logits_of_any_layout(reduction, device, seed):
 def test_operators_over_logits_of_any_layout(device, seed):
     """Both that write a gradient over them, with one upstream gradient a row."""
     rng = random.Random(seed)
-    numbers = (-100, 2, 0.0, 0.0, 0.0, 1.0, 0.0)
+    numbers = _reference.Options(reduction=_reference.SUM)
     for _ in range(ROUNDS):
         logits, target, upstream = cross_entropy_case(rng, device)
         labels = laid(target, rng) if target.is_floating_point() else target
@@ -173,7 +173,7 @@ def test_operators_over_logits_of_any_layout(device, seed):
         forward, backward = Laid(logits, rng), Laid(logits, rng)
         nothing = (None, None, None)
         torch.ops.ce.cross_entropy_with_grad_(
-            forward.view, labels, None, laid(upstream, rng), *nothing, *numbers, True, *(False,) * 5
+            forward.view, labels, None, laid(upstream, rng), *nothing, *numbers, *_reference.flags_of("f32_loss")
         )
         lse = laid(torch.logsumexp(logits, 1), rng)
         saved = (lse, laid(upstream, rng), None, None, None, None)
@@ -260,7 +260,7 @@ def test_sizes_of_an_upstream_gradient(device, seed):
     with pytest.raises((ValueError, RuntimeError), match="upstream has sizes"):
         saved = (torch.zeros(2, 4, device=device), torch.rand(4, 2, device=device), None, None, None, None)
         torch.ops.ce._cross_entropy_backward(
-            logits, target, None, *saved, None, None, None, -100, 2, 0.0, 0.0, 0.0, 1.0, 0.0
+            logits, target, None, *saved, None, None, None, *_reference.Options(reduction=_reference.SUM)
         )
 
 

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ce.torch as ct
 from ce import _c
-from ce.torch import _linear, _native
+from ce.torch import _linear, _native, _reference
 from conftest import needs_gpu
 
 TOKENS, HIDDEN, CLASSES = 21, 16, 40
@@ -309,8 +309,8 @@ def test_the_compiled_is_the_eager(reduction, wanted, device, seed):
         torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
 
 
-NUMBERS = (-100, 1, 0.0, 0.01, 0.0, 1.0, 0.0)
-OF_ROWS = (-100, 0, *NUMBERS[2:])
+NUMBERS = _reference.Options(z_loss=0.01)
+OF_ROWS = NUMBERS._replace(reduction=_reference.NONE)
 
 
 def operator_arguments(device, wanted, numbers=NUMBERS, memory=None, dtype=torch.float32, **inputs):
@@ -402,28 +402,30 @@ def test_a_bias_of_another_dtype(device, seed):
 
 
 def test_what_the_operator_refuses(device, seed):
-    def arguments(index: int, other: object) -> list:
+    names = [one.name for one in torch.ops.ce.linear_cross_entropy.default._schema.arguments]
+
+    def arguments(name: str, other: object) -> list:
         made = list(operator_arguments(device, _linear.Wanted()))
-        made[index] = other
+        made[names.index(name)] = other
         return made
 
     row = torch.zeros(HIDDEN, device=device)
-    for index, other, message in (
-        (0, row, r"linear_cross_entropy: hidden has sizes \[16\]; expected \[tokens, hidden\]"),
-        (1, row, r"linear_cross_entropy: weight has sizes \[16\]; expected \[classes, hidden\]"),
-        (12, 3, "reduction"),
-        (18, -1, "memory_budget"),
-        (20, 7, r"logits_dtype is 7; expected 0 \(float32\)"),
-        (22, TOKENS + 1, f"valid_tokens is {TOKENS + 1}; expected 0 to {TOKENS}, all tokens"),
-        (23, 2, "exponentials is 2; expected -1, 0 or 1"),
+    for name, other, message in (
+        ("hidden", row, r"linear_cross_entropy: hidden has sizes \[16\]; expected \[tokens, hidden\]"),
+        ("weight", row, r"linear_cross_entropy: weight has sizes \[16\]; expected \[classes, hidden\]"),
+        ("reduction", 3, "reduction"),
+        ("memory_budget", -1, "memory_budget"),
+        ("logits_dtype", 7, r"logits_dtype is 7; expected 0 \(float32\)"),
+        ("valid_tokens", TOKENS + 1, f"valid_tokens is {TOKENS + 1}; expected 0 to {TOKENS}, all tokens"),
+        ("exponentials", 2, "exponentials is 2; expected -1, 0 or 1"),
     ):
-        wrong = arguments(index, other)
-        if index == 20:
-            wrong[24] = False  # the loss in the dtype of the logits
+        wrong = arguments(name, other)
+        if name == "logits_dtype":
+            wrong[names.index("f32_loss")] = False  # the loss in the dtype of the logits
         with pytest.raises((RuntimeError, ValueError), match=message):
             torch.ops.ce.linear_cross_entropy(*wrong)
     with pytest.raises((RuntimeError, ValueError), match="dtype that ce has no kernels for"):
-        torch.ops.ce.linear_cross_entropy(*arguments(2, torch.zeros(CLASSES, dtype=torch.float64, device=device)))
+        torch.ops.ce.linear_cross_entropy(*arguments("bias", torch.zeros(CLASSES, dtype=torch.float64, device=device)))
 
 
 def test_types_of_errors(device):

@@ -9,15 +9,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ce.torch as ct
 from ce.torch import _native
+from ce.torch._reference import FLAGS, Options, flags_of
 from conftest import HAS_GPU, needs_gpu
 
-# row_weight, row_scale, divisor; ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
-PLAIN = (None, None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
-ALL_OPTIONS = (None, None, None, -100, 0, 0.1, 1e-3, 5.0, 0.5, 0.0)
-# f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy
-NOTHING, EVERYTHING = (False,) * 6, (True,) * 6
-OF_LOSS, OF_ROWS = (True, True, True, True, False, False), (True, False, False, False, True, True)
-SCALED = (-100, 0, 0.1, 1e-3, 0.0, 0.5, 1.0)
+SHOWN = Options(reduction=0, label_smoothing=0.1, z_loss=1e-3, softcap=5.0, logit_scale=0.5)
+SCALED = SHOWN._replace(softcap=0.0, token_scaling=1.0)
+# row_weight, row_scale, divisor; options
+PLAIN, ALL_OPTIONS = (None, None, None, *Options()), (None, None, None, *SHOWN)
+NOTHING, EVERYTHING = flags_of(), flags_of(*FLAGS)
+OF_LOSS, OF_ROWS = flags_of("f32_loss", "z_loss", "argmax", "hit"), flags_of("f32_loss", "logprob", "entropy")
+OF_GIVEN_LSE = SHOWN._replace(label_smoothing=0.0, token_scaling=1.0)
 # logprob, entropy, entropy_upstream, lse_upstream
 FROM_LSE = (None,) * 4
 
@@ -70,7 +71,7 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_from_lse", (rows(True), target, weight, lse, *PLAIN, False, False)),
         (
             "cross_entropy_from_lse",
-            (rows(True), target, None, lse, each, None, None, -100, 0, 0.0, 1e-3, 5.0, 0.5, 1.0, True, True),
+            (rows(True), target, None, lse, each, None, None, *OF_GIVEN_LSE, True, True),
         ),
         ("scale_gradient_", (rows(), one)),
     ]
@@ -114,7 +115,7 @@ def test_the_cpu_computes_the_same_either_way(seed):
         for name, arguments in samples(torch.device("cpu")):
             arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
             if "cross_entropy_backward" in name:  # whose logsumexp and the like are to be those of its logits
-                options = ct._reference.Options(*(-100, "mean"), *arguments[14:])
+                options = Options(*arguments[12:])
                 z = ct._reference.transformed(arguments[0], options, arguments[10])
                 ignored = arguments[1] == -100
                 own = (
@@ -124,7 +125,7 @@ def test_the_cpu_computes_the_same_either_way(seed):
                 own = tuple(None if a is None else x for a, x in zip(arguments[5:7], own))
                 arguments = (*arguments[:3], torch.logsumexp(z, 1), arguments[4], *own, *arguments[7:])
             if name == "cross_entropy_from_lse":
-                options = ct._reference.Options(*(-100, "mean"), *arguments[9:14])
+                options = Options(*arguments[7:-2])
                 own_lse = torch.logsumexp(ct._reference.transformed(arguments[0], options), 1)
                 arguments = (*arguments[:3], own_lse, *arguments[4:])
             returned = getattr(torch.ops.ce, name)(*arguments)
@@ -220,10 +221,9 @@ def test_a_tensor_on_the_device_meta_among_real_ones_is_named(argument, device, 
     logits, target = torch.randn(3, 5, device=device), torch.randint(0, 5, (3,), device=device)
     tensors = {"target": target, "weight": torch.ones(5, device=device), "row_weight": torch.ones(3, device=device)}
     tensors[argument] = tensors[argument].to("meta")
-    numbers = (-100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
     with pytest.raises(ValueError, match=f"cross_entropy_loss: {argument} is on meta; expected {logits.device}"):
         torch.ops.ce.cross_entropy_loss(
-            logits, tensors["target"], tensors["weight"], tensors["row_weight"], None, None, *numbers, True
+            logits, tensors["target"], tensors["weight"], tensors["row_weight"], None, None, *Options(), True
         )
     with pytest.raises(ValueError, match=f"{argument} is on meta"):
         ct.cross_entropy(logits, tensors.pop("target"), **tensors)

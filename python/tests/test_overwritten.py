@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
+from ce.torch import _reference
 from ce.torch.integrations import flash_attn, quack, torchtitan
 
 LOSSES = {
@@ -94,9 +95,9 @@ def test_operators_in_place_count_a_version(device):
     assert (x._version, out._version) == (1, 1)
     operators.scale_gradient_(out, torch.tensor(2.0, device=device))
     assert out._version == 2
-    numbers = (-100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+    options = (*_reference.Options(), *_reference.flags_of("f32_loss"))
     target = torch.zeros(3, dtype=torch.int64, device=device)
-    operators.cross_entropy_with_grad_(x, target, None, None, None, None, None, *numbers, True, *(False,) * 5)
+    operators.cross_entropy_with_grad_(x, target, None, None, None, None, None, *options)
     assert x._version == 2
     with torch.inference_mode():
         inferred = torch.randn(3, 4, device=device)

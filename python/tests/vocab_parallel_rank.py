@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import ce.torch as ct
-from ce.torch import _native, _rank_decision
+from ce.torch import _native, _rank_decision, _reference
 
 ROWS, CLASSES = 10, 77
 IGNORED = -100
@@ -362,12 +362,12 @@ def check_decided(device):
     rank, columns = dist.get_rank(), 36
     logits, target = torch.randn(ROWS, columns).to(device), torch.zeros(ROWS, dtype=torch.long, device=device)
     classes = columns * dist.get_world_size()
-    numbers = (IGNORED, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+    options = _reference.Options(ignore_index=IGNORED)
 
     def choice():
         with _native.choosing() as chosen:
             _native.operators.cross_entropy_shard(
-                logits, target, None, None, None, None, *numbers, 0, classes, False, False, False
+                logits, target, None, None, None, None, *options, 0, classes, False, False, False
             )
         return chosen[0]
 

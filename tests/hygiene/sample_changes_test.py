@@ -15,7 +15,8 @@ EACH = {
     "templates/operations/cross_entropy.cuh",
     "tuner/verify/reference.cpp",
 }
-OF_C = {"c/operations.hpp", "include/ce/ce.h"}
+OF_C = {"c/cross_entropy_fields.hpp", "include/ce/ce.h"}
+OF_PYTHON = {f"python/src/ce/{name}" for name in ("array.py", "torch/_reference.py", "torch/functional.py")}
 
 
 class SampleChanges(unittest.TestCase):
@@ -36,8 +37,12 @@ class SampleChanges(unittest.TestCase):
     def test_an_option_touches_four_files_and_two_of_the_c_interface(self):
         self.expect("sample_option.patch", EACH | OF_C)
 
-    def test_an_output_of_rows_touches_four_files(self):
-        self.expect("sample_output.patch", EACH)
+    def test_an_output_of_rows_touches_four_files_and_two_of_the_c_interface(self):
+        self.expect("sample_output.patch", EACH | OF_C)
+
+    def test_python_has_three_files_of_each(self):
+        self.expect("sample_option_python.patch", OF_PYTHON)
+        self.expect("sample_output_python.patch", OF_PYTHON)
 
 
 if __name__ == "__main__":

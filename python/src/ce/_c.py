@@ -117,49 +117,16 @@ class BadTargets(Sized):
     ]
 
 
-def _tensors(*names: str) -> type[Sized]:
+def tensors(*names: str) -> type[Sized]:
+    """A struct of so many tensors."""
     fields = [("struct_size", c_size_t), *((name, POINTER(Tensor)) for name in names)]
     return type("Tensors", (Sized,), {"_fields_": fields})
 
 
-SoftmaxTensors = _tensors("input", "output")
-SoftmaxBackwardTensors = _tensors("output", "output_grad", "input_grad")
-_CROSS_ENTROPY_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
-CrossEntropyTensors = _tensors(
-    "logits",
-    "target",
-    "weight",
-    "upstream",
-    "loss",
-    "grad",
-    "z_loss_out",
-    "lse",
-    "argmax",
-    "hit",
-    "logprob",
-    "entropy",
-    *_CROSS_ENTROPY_INPUTS,
-    "given_lse",
-)
-CrossEntropyBackwardTensors = _tensors(
-    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_CROSS_ENTROPY_INPUTS
-)
-
-
-class CrossEntropyOptions(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("ignore_index", c_int64),
-        ("reduction", c_int32),
-        ("label_smoothing", c_float),
-        ("z_loss", c_float),
-        ("softcap", c_float),
-        ("logit_scale", c_float),
-        ("token_scaling", c_float),
-    ]
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**{"ignore_index": -100, "reduction": 1, "logit_scale": 1.0, **values})
+def loss_options(*amounts: str) -> type[Sized]:
+    """A struct of the options of cross entropy, with these amounts."""
+    fields = [("struct_size", c_size_t), ("ignore_index", c_int64), ("reduction", c_int32)]
+    return type("LossOptions", (Sized,), {"_fields_": [*fields, *((name, c_float) for name in amounts)]})
 
 
 LogSink = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)

@@ -12,23 +12,11 @@ is exact and slow, and only where a :class:`Context` of it or CE_DEVICE=host ask
 
 from __future__ import annotations
 
-import ctypes
-from contextlib import ExitStack
-from ctypes import byref
-from types import TracebackType
 from typing import Any
 
 from ce import _c
-from ce._contexts import (
-    Context,
-    check,
-    default_context,
-    host_is_asked_for,
-    require_integer,
-    require_number,
-    stream_handle,
-)
-from ce._dlpack import Array
+from ce._array_call import Call
+from ce._contexts import Context, check, require_integer, require_number
 from ce._stats import Stats, stats
 
 __all__ = [
@@ -47,194 +35,19 @@ __all__ = [
 
 NotTuned = _c.NotTuned
 
-# Codes of DLPack: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
-_DTYPES = {
-    (2, 32, 1): _c.F32,
-    (2, 16, 1): _c.F16,
-    (4, 16, 1): _c.BF16,
-    (0, 32, 1): _c.I32,
-    (0, 64, 1): _c.I64,
-    (1, 8, 1): _c.U8,
-    (6, 8, 1): _c.U8,
-}
-
-
-class _Call:
-    """The arrays of one call: borrowed, on one device, as the C interface takes them."""
-
-    def __init__(self, operation: str, context: Context | None, stream: Any) -> None:
-        self._where = f"ce.array.{operation}"
-        if context is not None and not isinstance(context, Context):
-            raise TypeError(f"{self._where}: context is {context!r}; expected a ce.array.Context")
-        self.operation, self.stream = operation, stream_handle(self._where, stream)
-        self._context = context
-        self._stack = ExitStack()
-        self._borrowed: list[Array] = []
-        self._shape: tuple[int, ...] | None = None
-
-    def __enter__(self) -> _Call:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Of the axes before the last, of the first array."""
-        assert self._shape is not None
-        return self._shape[:-1]
-
-    @property
-    def columns(self) -> int:
-        """Of the first array."""
-        assert self._shape is not None
-        return self._shape[-1]
-
-    def borrow(self, name: str, array: Any, is_written: bool = False) -> Array:
-        """An array until the end of the call."""
-        borrowed = self._stack.enter_context(Array(f"{self._where}: {name}", array, self.stream))
-        where = borrowed.name
-        if is_written and borrowed.is_read_only:
-            raise ValueError(f"{where} cannot be written; expected an array that is not read-only (JAX's always are)")
-        if is_written and borrowed.is_copied:
-            raise ValueError(f"{where} cannot be written; expected an array that does not export a copy of itself")
-        if borrowed.dtype not in _DTYPES:
-            raise TypeError(
-                f"{where} has the DLPack dtype {borrowed.dtype}; expected float32, float16, bfloat16, or integers"
-            )
-        if self._borrowed and borrowed.device != self._borrowed[0].device:
-            raise ValueError(f"{where} is on {borrowed.device}; expected {self._borrowed[0].device}, as the others")
-        self._borrowed.append(borrowed)
-        return borrowed
-
-    def rows(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """[..., columns] as rows, of the same sizes as the first ones."""
-        return None if array is None else self._rows(self.borrow(name, array, is_written))
-
-    def _rows(self, borrowed: Array) -> Any:
-        where = borrowed.name
-        if self._shape is None:
-            self._shape = borrowed.shape
-        if not borrowed.shape:
-            raise ValueError(f"{where} has no axis; expected one of classes")
-        _require_sizes(borrowed, self._shape)
-        groups: list[tuple[int, int]] = []
-        for size, stride in zip(borrowed.shape[:-1], borrowed.strides[:-1]):
-            if size == 1:
-                continue
-            if groups and groups[-1][1] == stride * size:
-                groups[-1] = (groups[-1][0] * size, stride)
-            else:
-                groups.append((size, stride))
-        if len(groups) > 2:
-            raise ValueError(f"{where} has rows along three strides or more; expected two at most: copy it first")
-        columns = borrowed.shape[-1]
-        view = _c.Tensor(
-            data=borrowed.data,
-            dtype=_DTYPES[borrowed.dtype],
-            rows=1,
-            columns=columns,
-            row_stride=_c.CONTIGUOUS,
-            column_stride=borrowed.strides[-1] if columns > 1 else 1,
-        )
-        if 0 in borrowed.shape[:-1]:
-            view.rows = 0
-            return ctypes.pointer(view)
-        if groups:
-            view.rows, view.row_stride = groups[-1]
-        if len(groups) == 2:
-            view.batch_rows, view.batch_stride = view.rows, groups[0][1]
-            view.rows *= groups[0][0]
-        return ctypes.pointer(view)
-
-    def vector(self, name: str, array: Any, sizes: tuple[int, ...], is_written: bool = False) -> Any:
-        """One element after the other, of such sizes."""
-        if array is None:
-            return None
-        borrowed = self.borrow(name, array, is_written)
-        _require_sizes(borrowed, sizes)
-        return self._vector(borrowed)
-
-    def _vector(self, borrowed: Array) -> Any:
-        count = 1
-        for size, stride in zip(reversed(borrowed.shape), reversed(borrowed.strides)):
-            if size != 1 and stride != count and 0 not in borrowed.shape:
-                raise ValueError(f"{borrowed.name} has gaps; expected one element after the other")
-            count *= size
-        view = _c.Tensor(
-            data=borrowed.data,
-            dtype=_DTYPES[borrowed.dtype],
-            rows=count,
-            columns=1,
-            row_stride=_c.CONTIGUOUS,
-            column_stride=1,
-        )
-        return ctypes.pointer(view)
-
-    def one(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """A single element."""
-        if array is None:
-            return None
-        borrowed = self.borrow(name, array, is_written)
-        if borrowed.count != 1:
-            raise ValueError(f"{borrowed.name} has sizes {borrowed.shape}; expected one element")
-        return self._vector(borrowed)
-
-    def result(self, name: str, array: Any, reduction: str) -> Any:
-        """A loss that is written: one of each row, or one."""
-        if reduction == "none":
-            return self.vector(name, array, self.sizes, is_written=True)
-        return self.one(name, array, is_written=True)
-
-    def target(self, array: Any) -> Any:
-        """Class indices as a vector, probabilities as rows."""
-        borrowed = self.borrow("target", array)
-        if borrowed.is_floating:
-            return self._rows(borrowed)
-        _require_sizes(borrowed, self.sizes)
-        return self._vector(borrowed)
-
-    def upstream(self, array: Any) -> Any:
-        """One of each row, or one."""
-        if array is None:
-            return None
-        borrowed = self.borrow("upstream", array)
-        if borrowed.count != 1:
-            _require_sizes(borrowed, self.sizes)
-        return self._vector(borrowed)
-
-    def _chosen_context(self) -> Context:
-        first = self._borrowed[0]
-        if not first.is_on_cpu and not first.is_on_gpu:
-            raise ValueError(f"{self._where}: the arrays are on {first.device}; expected CUDA")
-        if self._context is not None:
-            if self._context.device != first.device:
-                raise ValueError(
-                    f"{self._where}: the arrays are on {'the CPU' if first.is_on_cpu else first.device}; "
-                    f"expected those of the Context's device, {self._context.device}"
-                )
-            return self._context
-        if first.is_on_cpu and not host_is_asked_for():
-            raise ValueError(
-                f"{self._where}: the arrays are on the CPU; expected a GPU, or a Context of the device 'host'"
-            )
-        return default_context(first.device)
-
-    def run(self, tensors: _c.Sized, options: _c.Sized | None = None) -> None:
-        """Enqueues the operation."""
-        function = getattr(_c.library(), f"ce_{self.operation}")
-        given = None if options is None else byref(options)
-        context = self._chosen_context()
-        _c.require(function(context.handle, given, byref(tensors), self.stream, None))
-        if any(array.is_copied for array in self._borrowed):  # a copy lives no longer than the call
-            context.synchronize(self.stream)
-
-
-def _require_sizes(array: Array, sizes: tuple[int, ...]) -> None:
-    if array.shape != sizes:
-        raise ValueError(f"{array.name} has sizes {array.shape}; expected {sizes}")
+# Structs of ce.h, field for field.
+_SoftmaxTensors = _c.tensors("input", "output")
+_SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
+_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
+_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy")
+_CrossEntropyTensors = _c.tensors(
+    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse", "lse_low"
+)
+_CrossEntropyBackwardTensors = _c.tensors(
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS, "lse_low"
+)
+_AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
+_CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # of either direction
 
 
 def softmax(input: Any, *, out: Any, stream: Any = None, context: Context | None = None) -> Any:
@@ -262,8 +75,8 @@ def log_softmax(input: Any, *, out: Any, stream: Any = None, context: Context | 
 
 
 def _forward(operation: str, input: Any, out: Any, stream: Any, context: Context | None) -> Any:
-    with _Call(operation, context, stream) as call:
-        call.run(_c.SoftmaxTensors(input=call.rows("input", input), output=call.rows("out", out, True)))
+    with Call(operation, context, stream) as call:
+        call.run(_SoftmaxTensors(input=call.rows("input", input), output=call.rows("out", out, True)))
     return out
 
 
@@ -290,9 +103,9 @@ def log_softmax_backward(
 
 
 def _backward(operation: str, grad: Any, output: Any, out: Any, stream: Any, context: Context | None) -> Any:
-    with _Call(operation, context, stream) as call:
+    with Call(operation, context, stream) as call:
         call.run(
-            _c.SoftmaxBackwardTensors(
+            _SoftmaxBackwardTensors(
                 output=call.rows("output", output),
                 output_grad=call.rows("output_grad", grad),
                 input_grad=call.rows("out", out, True),
@@ -321,6 +134,7 @@ def cross_entropy(
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
     given_lse: Any = None,
+    lse_low: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -350,6 +164,7 @@ def cross_entropy(
         entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
         given_lse: [...] float32: logsumexps that are known; of the logits only those of the targets are read. Without
             `grad`, label_smoothing, `lse`, `entropy`, `argmax` and `hit`.
+        lse_low: where what logsumexp lost when it was rounded goes: [...] float32.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
@@ -368,10 +183,17 @@ def cross_entropy(
         NotTuned: the policy is "frozen", and there is no winner.
     """
     options = _options(
-        "cross_entropy", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+        "cross_entropy",
+        ignore_index,
+        reduction,
+        label_smoothing,
+        z_loss,
+        softcap,
+        logit_scale,
+        token_scaling,
     )
-    with _Call("cross_entropy", context, stream) as call:
-        tensors = _c.CrossEntropyTensors(
+    with Call("cross_entropy", context, stream) as call:
+        tensors = _CrossEntropyTensors(
             logits=call.rows("logits", logits),
             target=call.target(target),
             weight=call.vector("weight", weight, (call.columns,)),
@@ -390,6 +212,7 @@ def cross_entropy(
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
             given_lse=call.vector("given_lse", given_lse, call.sizes),
+            lse_low=call.vector("lse_low", lse_low, call.sizes, True),
         )
         call.run(tensors, options)
     return loss
@@ -410,6 +233,7 @@ def cross_entropy_backward(
     divisor: Any = None,
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
+    lse_low: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -429,6 +253,7 @@ def cross_entropy_backward(
             needs it.
         entropy, entropy_upstream: [...] float32: the entropies that the loss wrote, and their gradients.
         lse_upstream: [...] float32: the gradients of the logsumexps.
+        lse_low: [...] float32: what the loss wrote. It makes the whole gradient as exact as that of one pass.
         grad: where the gradient goes: as the logits; may be the logits.
         upstream: one element or [...], float32 or the logits' dtype, that multiplies the gradient.
 
@@ -436,10 +261,17 @@ def cross_entropy_backward(
         `grad`. Raises what :func:`cross_entropy` does.
     """
     options = _options(
-        "cross_entropy_backward", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+        "cross_entropy_backward",
+        ignore_index,
+        reduction,
+        label_smoothing,
+        z_loss,
+        softcap,
+        logit_scale,
+        token_scaling,
     )
-    with _Call("cross_entropy_backward", context, stream) as call:
-        tensors = _c.CrossEntropyBackwardTensors(
+    with Call("cross_entropy_backward", context, stream) as call:
+        tensors = _CrossEntropyBackwardTensors(
             logits=call.rows("logits", logits),
             target=call.target(target),
             weight=call.vector("weight", weight, (call.columns,)),
@@ -453,33 +285,18 @@ def cross_entropy_backward(
             divisor=call.one("divisor", divisor),
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
+            lse_low=call.vector("lse_low", lse_low, call.sizes),
         )
         call.run(tensors, options)
     return grad
 
 
-def _options(
-    operation: str,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    z_loss: float,
-    softcap: float,
-    logit_scale: float,
-    token_scaling: float,
-) -> _c.Sized:
+def _options(operation: str, ignore_index: int, reduction: str, *amounts: float) -> _c.Sized:
     where = f"ce.array.{operation}: "
     if reduction not in _c.REDUCTIONS:
         raise ValueError(f"{where}reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
-    numbers = {
-        "label_smoothing": label_smoothing,
-        "z_loss": z_loss,
-        "softcap": softcap,
-        "logit_scale": logit_scale,
-        "token_scaling": token_scaling,
-    }
-    return _c.CrossEntropyOptions(
+    return _CrossEntropyOptions(
         ignore_index=require_integer(where + "ignore_index", ignore_index),
         reduction=_c.REDUCTIONS[reduction],
-        **{name: require_number(where + name, value) for name, value in numbers.items()},
+        **{name: require_number(where + name, amount) for name, amount in zip(_AMOUNTS, amounts)},
     )

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from ce.torch import _reference
+
 __all__ = ["KERNEL_DTYPES", "REFUSALS", "explain", "explained", "require_dtype"]
 
 REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError)
@@ -43,10 +45,10 @@ _NUMBER = _Kind("a number", _is_number)
 _INTEGER = _Kind("an integer", _is_integer)
 _EITHER = _Kind("a number or a tensor", _is_number)
 _KINDS = {
+    **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # but for those that are named below, too
     **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
     **dict.fromkeys(("weight", "row_weight", "given_lse", "linear_bias", "mask", "row_mask"), _TENSOR),
     **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
-    **dict.fromkeys(("label_smoothing", "z_loss", "softcap", "token_scaling"), _NUMBER),
     **dict.fromkeys(("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens"), _INTEGER),
 }
 

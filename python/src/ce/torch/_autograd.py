@@ -24,7 +24,11 @@ _scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _increment_version = torch.autograd.graph.increment_version
 
-MEAN_OR_SUM = (1, 2)
+MEAN_OR_SUM = (_reference.MEAN, _reference.SUM)
+_LSE, _LOGPROB, _ENTROPY = _reference.LSE, _reference.LOGPROB, _reference.ENTROPY
+_NO_GRADIENT_OF_THE_REST = (None,) * (7 + len(_reference.Options._fields))
+_OF_LOGPROBS = _reference.flags_of("f32_loss", "logprob")
+_OF_LOGPROBS_AND_ENTROPIES = _reference.flags_of("f32_loss", "logprob", "entropy")
 
 
 class Softmax(torch.autograd.Function):
@@ -49,9 +53,13 @@ class LossAlone(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *numbers: Any
+        ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
     ) -> Tensor:
-        loss, grad = _loss_and_grad(logits, target, weight, upstream, *numbers)
+        """
+        Args:
+            rest: row weights, row scales, divisor, options, and whether the loss is float32.
+        """
+        loss, grad = _loss_and_grad(logits, target, weight, upstream, *rest)
         ctx.save_for_backward(grad)
         return loss
 
@@ -59,7 +67,7 @@ class LossAlone(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second("cross_entropy")
         (grad,) = ctx.saved_tensors
-        return scaled(grad, grad_loss, _keeps_graph()), *(None,) * 14
+        return scaled(grad, grad_loss, _keeps_graph()), *_NO_GRADIENT_OF_THE_REST
 
 
 def has_classes(target: Tensor) -> bool:
@@ -80,14 +88,14 @@ class CrossEntropy(torch.autograd.Function):
         weight: Tensor | None,
         upstream: Tensor | None,
         of_rows: tuple[Tensor | None, ...],
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         wanted: tuple[bool, ...],
         in_place: bool,
         wants_lse: bool,
     ) -> tuple[Tensor | None, ...]:
         inputs = (*of_rows, *numbers)
         ctx.set_materialize_grads(False)
-        ctx.one_pass = numbers[1] in MEAN_OR_SUM and (in_place or not wants_lse)
+        ctx.one_pass = numbers.reduction in MEAN_OR_SUM and (in_place or not wants_lse)
         if ctx.one_pass:
             if in_place:
                 loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted)
@@ -102,10 +110,10 @@ class CrossEntropy(torch.autograd.Function):
                 raise ValueError(
                     "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
                 )
-            *first, _, wants_entropy = wanted
-            loss, *others = _forward(logits, target, weight, *inputs, *first, has_classes(target), wants_entropy)
-            _, lse, _, _, logprob, _ = others
-            ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, *of_rows)
+            flags = _reference.with_logprob(wanted, has_classes(target))
+            made = _forward(logits, target, weight, *inputs, *flags)
+            loss, *others = made
+            ctx.save_for_backward(logits, target, weight, made[_LSE], made[_LOGPROB], upstream, *of_rows)
             ctx.numbers = numbers
         constant = others[2:]
         if ctx.one_pass:
@@ -141,12 +149,12 @@ class CrossEntropy(torch.autograd.Function):
 
 
 def logprobs(
-    logits: Tensor, index: Tensor, row_scale: Tensor | None, numbers: tuple[Any, ...], wants_entropy: bool
+    logits: Tensor, index: Tensor, row_scale: Tensor | None, numbers: _reference.Options, wants_entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Logsumexps, log-probabilities and entropies, without autograd."""
-    flags = (True, False, False, False, True, wants_entropy)
-    _, _, lse, _, _, logprob, entropy = _forward(logits, index, None, None, row_scale, None, *numbers, *flags)
-    return lse, logprob, entropy
+    flags = _OF_LOGPROBS_AND_ENTROPIES if wants_entropy else _OF_LOGPROBS
+    made = _forward(logits, index, None, None, row_scale, None, *numbers, *flags)
+    return made[_LSE], made[_LOGPROB], made[_ENTROPY]
 
 
 class Logprobs(torch.autograd.Function):
@@ -159,7 +167,7 @@ class Logprobs(torch.autograd.Function):
         logits: Tensor,
         index: Tensor,
         row_scale: Tensor | None,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         wants_entropy: bool,
         name: str,
     ) -> tuple[Tensor, Tensor | None]:
@@ -196,14 +204,15 @@ def compiled_logprobs(
     logits: Tensor,
     index: Tensor,
     row_scale: Tensor | None,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     wants_gradient: bool,
     wants_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The same through the operator that compilers see through."""
-    flags = (True, False, False, False, wants_gradient, wants_entropy)
-    loss, *_, entropy = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
-    return -loss, entropy if wants_entropy else None
+    flags = _OF_LOGPROBS_AND_ENTROPIES if wants_entropy else _OF_LOGPROBS
+    flags = _reference.with_logprob(flags, wants_gradient)
+    made = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
+    return -made[0], made[_ENTROPY] if wants_entropy else None
 
 
 def refuse_second(name: str, instead: str | None = None) -> None:
@@ -249,25 +258,23 @@ def compiled_cross_entropy(
     weight: Tensor | None,
     upstream: Tensor | None,
     of_rows: tuple[Tensor | None, ...],
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, ...]:
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
     if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
-    *first, wants_logprob, wants_entropy = wanted
-    wants_logprob = wants_logprob or (torch.is_grad_enabled() and logits.requires_grad and has_classes(target))
-    loss, *others = _operators.cross_entropy.default(
-        logits, target, weight, *of_rows, *numbers, *first, wants_logprob, wants_entropy
-    )
+    if torch.is_grad_enabled() and logits.requires_grad and has_classes(target):
+        wanted = _reference.with_logprob(wanted, True)
+    loss, *others = _operators.cross_entropy.default(logits, target, weight, *of_rows, *numbers, *wanted)
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
-    return loss, *others[:-2], others[-2].detach(), others[-1].detach()  # logprob and entropy
+    return loss, *others[:_LSE], *(one.detach() for one in others[_LSE:])
 
 
-def is_of_rows_of_one_loss(upstream: Tensor, numbers: tuple[Any, ...]) -> bool:
+def is_of_rows_of_one_loss(upstream: Tensor, numbers: _reference.Options) -> bool:
     """Whether there is one upstream gradient for each row of a mean or a sum."""
-    return upstream.numel() != 1 and numbers[1] in MEAN_OR_SUM
+    return upstream.numel() != 1 and numbers.reduction in MEAN_OR_SUM
 
 
 class UpstreamOfRows(torch.autograd.Function):
@@ -283,16 +290,16 @@ class UpstreamOfRows(torch.autograd.Function):
         given_lse: Tensor | None,
         upstream: Tensor,
         of_rows: tuple[Tensor | None, ...],
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         wanted: tuple[bool, ...],
     ) -> tuple[Tensor, ...]:
         inputs = (*of_rows, *numbers)
         wants_logprob = has_classes(target)
         if given_lse is None:
-            operator = _operators.cross_entropy.default
-            made = operator(logits, target, weight, *inputs, *wanted[:4], wants_logprob, wanted[5])
-            _, z_loss, lse, argmax, hit, logprob, entropy = made
-            constant = [argmax, hit, logprob, entropy]
+            flags = _reference.with_logprob(wanted, wants_logprob)
+            made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
+            z_loss, lse, logprob = made[_reference.Z_LOSS], made[_LSE], made[_LOGPROB]
+            constant = list(made[_LSE + 1 :])
         else:
             made = _operators.cross_entropy_from_lse.default(logits, target, weight, given_lse, *inputs, *wanted)
             (_, z_loss, logprob), lse = made, given_lse

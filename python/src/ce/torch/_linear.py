@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -84,6 +85,9 @@ class Outputs(NamedTuple):
     entropy: Tensor | None
 
 
+_OWN_OUTPUTS = Outputs._fields.index("bias_grad") + 1  # those behind them are of cross entropy
+
+
 def dtype_code(dtype: torch.dtype | None, argument: str) -> int:
     """
     Raises:
@@ -99,10 +103,12 @@ def dtype_code(dtype: torch.dtype | None, argument: str) -> int:
 
 def fake(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """What the operator makes of fake tensors."""
-    reduction, memory, wanted = rest[8], Memory(*rest[14:20]), Wanted(*rest[20:])
+    given = iter(rest[len(Inputs._fields) :])
+    options = _reference.Options(*islice(given, len(_reference.Options._fields)))
+    memory, wanted = Memory(*islice(given, len(Memory._fields))), Wanted(*given)
     logits = hidden.dtype if memory.logits_dtype == _UNSET else _DTYPES[memory.logits_dtype]
     tokens = (hidden.shape[0],)
-    losses = tokens if reduction == 0 else ()
+    losses = tokens if options.reduction == _reference.NONE else ()
     loss_dtype = torch.float32 if wanted.f32_loss else logits
 
     def make(is_wanted: bool, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -113,12 +119,14 @@ def fake(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *r
         make(wanted.hidden_grad, hidden.shape, hidden.dtype),
         make(wanted.weight_grad, weight.shape, torch.float32 if wanted.f32_weight_grad else weight.dtype),
         make(wanted.bias_grad, (weight.shape[0],), hidden.dtype if bias is None else bias.dtype),
-        make(wanted.z_loss_out, losses, loss_dtype),
-        make(wanted.lse, tokens, torch.float32),
-        make(wanted.argmax, tokens, torch.int64),
-        make(wanted.hit, tokens, torch.bool),
-        make(wanted.logprob, tokens, torch.float32),
-        make(wanted.entropy, tokens, torch.float32),
+        *(
+            make(
+                getattr(wanted, name),
+                _reference.sizes_of(name, losses, tokens),
+                _reference.dtype_of(name, loss_dtype),
+            )
+            for name in Outputs._fields[_OWN_OUTPUTS:]
+        ),
     )
 
 
@@ -128,7 +136,7 @@ def run(
     bias: Tensor | None,
     target: Tensor,
     inputs: Inputs,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     memory: Memory,
     wanted: Wanted,
 ) -> Outputs:
@@ -215,7 +223,7 @@ class LossAlone(torch.autograd.Function):
         bias: Tensor | None,
         target: Tensor,
         inputs: Inputs,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         memory: Memory,
         f32_loss: bool,
         dtype: torch.dtype,
@@ -247,7 +255,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         target: Tensor,
         inputs: Inputs,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         memory: Memory,
         outputs: tuple[bool, ...],
         dtype: torch.dtype,
@@ -255,7 +263,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs
         ctx.set_materialize_grads(False)
-        ctx.one_pass = numbers[1] in _autograd.MEAN_OR_SUM and not wants_lse
+        ctx.one_pass = numbers.reduction in _autograd.MEAN_OR_SUM and not wants_lse
         ctx.wants = (wants_z_loss, wants_lse)
         gradients = _wants(needs, weight, dtype) if ctx.one_pass else (False,) * 4
         wants_gradient_of_z_loss = wants_z_loss and not ctx.one_pass
@@ -321,7 +329,7 @@ class Logprobs(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         index: Tensor,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         memory: Memory,
         dtype: torch.dtype,
         needs: tuple[bool, ...],

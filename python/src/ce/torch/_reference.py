@@ -5,18 +5,23 @@ Differentiable as often as torch is.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
 
+REDUCTIONS = ("none", "mean", "sum")
+NONE, MEAN, SUM = range(3)
+
 
 class Options(NamedTuple):
-    """The options of cross entropy, as the operators take them."""
+    """The options of cross entropy, as the operators take them: the numbers of their schemas, in that order."""
 
     ignore_index: int = -100
-    reduction: str = "mean"
+    reduction: int = MEAN
+    """The place in REDUCTIONS."""
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     softcap: float = 0.0
@@ -25,7 +30,7 @@ class Options(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Everything that cross entropy can say of its logits."""
+    """Everything that cross entropy can say of its logits, in the order in which the operators return it."""
 
     loss: Tensor
     z_loss: Tensor
@@ -37,6 +42,36 @@ class Outputs(NamedTuple):
     """Of class indices."""
     entropy: Tensor | None = None
     """Where it is asked for."""
+
+
+Z_LOSS, LSE, LOGPROB, ENTROPY = map(Outputs._fields.index, ("z_loss", "lse", "logprob", "entropy"))
+_DTYPES = {"argmax": torch.int64, "hit": torch.bool}
+_AS_LOSSES = ("loss", "z_loss", "z_loss_out")
+FLAGS = ("f32_loss", *(name for name in Outputs._fields if name not in ("loss", "lse")))
+"""Of the operators, after their options: the dtype of the loss, and what is wanted beside it and the logsumexp."""
+
+
+def flags_of(*wanted: str) -> tuple[bool, ...]:
+    """The flags, true for these."""
+    return tuple(name in wanted for name in FLAGS)
+
+
+_LOGPROB_FLAG = FLAGS.index("logprob")
+
+
+def with_logprob(flags: tuple[bool, ...], is_wanted: bool) -> tuple[bool, ...]:
+    """The flags with another one for log-probabilities."""
+    return (*flags[:_LOGPROB_FLAG], is_wanted, *flags[_LOGPROB_FLAG + 1 :])
+
+
+def dtype_of(output: str, loss_dtype: torch.dtype) -> torch.dtype:
+    """Of an output of that name."""
+    return loss_dtype if output in _AS_LOSSES else _DTYPES.get(output, torch.float32)
+
+
+def sizes_of(output: str, losses: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
+    """Those of the losses, or of what has one element a row."""
+    return losses if output in _AS_LOSSES else rows
 
 
 def transformed(logits: Tensor, options: Options, row_scale: Tensor | None = None) -> Tensor:
@@ -141,7 +176,7 @@ def cross_entropy(
         wide_target,
         class_weight,
         ignore_index=options.ignore_index,
-        reduction="none" if by_rows else options.reduction,
+        reduction="none" if by_rows else REDUCTIONS[options.reduction],
         label_smoothing=options.label_smoothing,
     )
     of_rows = (options.z_loss * lse.square()).masked_fill(ignored, 0.0) if options.z_loss else torch.zeros_like(lse)
@@ -152,9 +187,9 @@ def cross_entropy(
         count = divisor_or_nan(divisor.detach()).to(z.dtype)
 
     def reduced(rows: Tensor, count: Tensor) -> Tensor:
-        if options.reduction == "none":
+        if options.reduction == NONE:
             return rows
-        return rows.sum() / count if options.reduction == "mean" else rows.sum()
+        return rows.sum() / count if options.reduction == MEAN else rows.sum()
 
     z_loss = own_z_loss = reduced(of_rows, count)
     if of_row and upstream is not None:
@@ -189,7 +224,7 @@ def gradient_of_lse(
     lse: Tensor,
     logprob: Tensor | None,
     target: Tensor,
-    numbers: tuple[Any, ...],
+    options: Options,
     row_weight: Tensor | None,
     divisor: Tensor | None,
 ) -> Tensor:
@@ -197,16 +232,14 @@ def gradient_of_lse(
 
     Args:
         logprob: of class indices.
-        numbers: as the operators take them.
     """
-    ignore_index, reduction, _, z_loss, _, _, token_scaling = numbers
-    own = 2 * z_loss * of_z_loss.float() * lse
+    own = 2 * options.z_loss * of_z_loss.float() * lse
     if row_weight is not None:
         own = own * row_weight
-    if token_scaling != 0.0 and logprob is not None:
-        own = own * torch.exp(token_scaling * logprob)
-    if reduction == 1:
-        count = lse.numel() if target.is_floating_point() else (target != ignore_index).sum()
+    if options.token_scaling != 0.0 and logprob is not None:
+        own = own * torch.exp(options.token_scaling * logprob)
+    if options.reduction == MEAN:
+        count = lse.numel() if target.is_floating_point() else (target != options.ignore_index).sum()
         own = own / (count if divisor is None else divisor_or_nan(divisor))
     return own if of_lse is None else of_lse + own
 
@@ -250,7 +283,7 @@ def gradient(
     factor = (factor * of_class).masked_fill(ignored, 0.0)
     if divisor is not None:
         of_loss = of_z_loss = divisor_or_nan(divisor).to(z.dtype)
-    elif options.reduction == "mean":
+    elif options.reduction == MEAN:
         of_z_loss = (~ignored).sum().to(z.dtype)
         of_loss = of_z_loss if target.is_floating_point() else (share * of_class).masked_fill(ignored, 0.0).sum()
     z_factor = (2 * options.z_loss * lse / of_z_loss).masked_fill(ignored, 0.0)

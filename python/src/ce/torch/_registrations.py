@@ -15,7 +15,6 @@ from ce.torch import _linear, _native, _reference, _settings
 
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
-_REDUCTIONS = ("none", "mean", "sum")
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.AutocastCPU
 )
@@ -27,11 +26,10 @@ def _runs_on_host(tensor: Tensor) -> bool:
     return _settings.on_host and tensor.dtype in _KERNEL_DTYPES
 
 
-def _options(numbers: tuple[Any, ...]) -> _reference.Options:
-    ignore_index, reduction, *amounts = numbers
-    if reduction not in (0, 1, 2):
-        raise ValueError(f"ce::cross_entropy: reduction is {reduction}; expected 0 (none), 1 (mean) or 2 (sum)")
-    return _reference.Options(ignore_index, _REDUCTIONS[reduction], *amounts)
+def _checked(options: _reference.Options) -> _reference.Options:
+    if options.reduction not in range(len(_reference.REDUCTIONS)):
+        raise ValueError(f"ce::cross_entropy: reduction is {options.reduction}; expected 0 (none), 1 (mean) or 2 (sum)")
+    return options
 
 
 # ---- softmax -----------------------------------------------------------------------------------------------
@@ -139,41 +137,52 @@ def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
     return (*logits.shape[:dim], *logits.shape[dim + 1 :])
 
 
-def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, tuple[Any, ...], tuple[bool, ...]]:
-    """What the schemas have after the tensors of their own: row weights, row scales and divisor; numbers; flags."""
-    return rest[:3], rest[3:10], rest[10:]
+_OF_ROWS = 3
+_END_OF_OPTIONS = _OF_ROWS + len(_reference.Options._fields)
+
+
+def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, _reference.Options, tuple[bool, ...]]:
+    """What the schemas have after the tensors of their own: row weights, row scales and divisor; options; flags."""
+    return rest[:_OF_ROWS], _reference.Options(*rest[_OF_ROWS:_END_OF_OPTIONS]), rest[_END_OF_OPTIONS:]
 
 
 def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
-    """Tensors for loss, z-loss, logsumexp, argmax, hit, log-probability and entropy; empty ones where they are not
-    wanted."""
-    _, numbers, (f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy) = _split(rest)
-    loss_dtype = torch.float32 if f32_loss else logits.dtype
+    """Tensors for the loss and the other outputs; empty ones where they are not wanted."""
+    _, options, flags = _split(rest)
+    loss_dtype = torch.float32 if flags[0] else logits.dtype
     rows = _row_sizes(logits)
-    loss_sizes = rows if numbers[1] == 0 else ()
-    return (
-        make(loss_sizes, dtype=loss_dtype),
-        make(loss_sizes if return_z_loss else (0,), dtype=loss_dtype),
-        make(rows, dtype=torch.float32),
-        make(rows if return_argmax else (0,), dtype=torch.int64),
-        make(rows if return_hit else (0,), dtype=torch.bool),
-        make(rows if return_logprob else (0,), dtype=torch.float32),
-        make(rows if return_entropy else (0,), dtype=torch.float32),
+    losses = rows if options.reduction == _reference.NONE else ()
+    return tuple(
+        make(
+            _reference.sizes_of(name, losses, rows) if is_wanted else (0,),
+            dtype=_reference.dtype_of(name, loss_dtype),
+        )
+        for name, is_wanted in _wanted(flags).items()
     )
+
+
+def _wanted(flags: tuple[bool, ...]) -> dict[str, bool]:
+    """Which outputs are, of all in their order."""
+    by_name = dict(zip(_reference.FLAGS, flags))
+    return {name: by_name.get(name, True) for name in _reference.Outputs._fields}
 
 
 def _reference_outputs(
     logits: Tensor, target: Tensor, weight: Tensor | None, rest: tuple[Any, ...], upstream: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    inputs, numbers, wanted = _split(rest)
-    if wanted[4] and target.is_floating_point():
+    inputs, options, flags = _split(rest)
+    wanted = _wanted(flags)
+    if wanted["logprob"] and target.is_floating_point():
         raise ValueError("ce::cross_entropy: return_logprob is True; expected False where target holds probabilities")
-    dtype = torch.float32 if wanted[0] and logits.dtype != torch.float64 else logits.dtype
-    made = _reference.cross_entropy(logits, target, weight, _options(numbers), dtype, upstream, *inputs, wanted[5])
+    dtype = torch.float32 if flags[0] and logits.dtype != torch.float64 else logits.dtype
+    made = _reference.cross_entropy(
+        logits, target, weight, _checked(options), dtype, upstream, *inputs, wanted["entropy"]
+    )
     made = made._replace(lse=made.lse.detach().float())
     empty = _new_outputs(logits, rest, logits.new_empty)
-    is_wanted = (True, wanted[1], True, *wanted[2:])
-    return tuple(one if given and one is not None else nothing for one, nothing, given in zip(made, empty, is_wanted))
+    return tuple(
+        one if given and one is not None else nothing for one, nothing, given in zip(made, empty, wanted.values())
+    )
 
 
 def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
@@ -195,8 +204,8 @@ def _cpu_with_grad(
         loss, grad, *others = _operators._cross_entropy_with_grad(logits, target, weight, upstream, *rest)
         loss, *others = _filled((loss, *others), logits, rest)
         return loss, grad, *others
-    inputs, numbers, _ = _split(rest)
-    grad = _reference.gradient(logits, target, weight, _options(numbers), upstream, *inputs)
+    inputs, options, _ = _split(rest)
+    grad = _reference.gradient(logits, target, weight, _checked(options), upstream, *inputs)
     loss, *others = _reference_outputs(logits, target, weight, rest)
     return loss, grad, *others
 
@@ -224,9 +233,9 @@ def _reference_backward(
     lse_upstream: Tensor | None,
     *rest: Any,
 ) -> Tensor:
-    inputs, numbers, _ = _split(rest)
+    inputs, options, _ = _split(rest)
     upstreams = entropy_upstream, lse_upstream
-    return _reference.gradient(logits, target, weight, _options(numbers), upstream, *inputs, *upstreams)
+    return _reference.gradient(logits, target, weight, _checked(options), upstream, *inputs, *upstreams)
 
 
 def _cpu_backward(logits: Tensor, *rest: Any) -> Tensor:
@@ -242,22 +251,28 @@ def _cpu_backward_in_place(logits: Tensor, *rest: Any) -> None:
         logits.copy_(_reference_backward(logits, *rest))
 
 
+def _with_logprob(rest: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of cross_entropy for those of cross_entropy_from_lse, whose flags are of loss and z-loss alone."""
+    wanted = dict(zip(_reference.FLAGS, rest[_END_OF_OPTIONS:]), logprob=True)
+    return *rest[:_END_OF_OPTIONS], *(wanted.get(name, False) for name in _reference.FLAGS)
+
+
+def _of_lse(made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """What cross_entropy_from_lse returns of that."""
+    return made[0], made[_reference.Z_LOSS], made[_reference.LOGPROB]
+
+
 def _cpu_from_lse(logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """In operations of torch the logsumexp is found again."""
     if _runs_on_host(logits):
         return _operators._cross_entropy_from_lse(logits, target, weight, lse, *rest)
-    *options, f32_loss, return_z_loss = rest
-    made = _reference_outputs(logits, target, weight, (*options, f32_loss, return_z_loss, False, False, True, False))
-    return made[0], made[1], made[5]
+    return _of_lse(_reference_outputs(logits, target, weight, _with_logprob(rest)))
 
 
 def _fake_from_lse(
     logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    *options, f32_loss, return_z_loss = rest
-    flags = (f32_loss, return_z_loss, False, False, True, False)
-    made = _new_outputs(logits, (*options, *flags), logits.new_empty)
-    return made[0], made[1], made[5]
+    return _of_lse(_new_outputs(logits, _with_logprob(rest), logits.new_empty))
 
 
 def _keep_from_lse(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -285,7 +300,7 @@ def _gradient_from_lse(
     return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none
 
 
-_LOSS_ALONE = (False,) * 5
+_LOSS_ALONE = (False,) * (len(_reference.FLAGS) - 1)
 
 
 def _cpu_loss(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
@@ -342,13 +357,13 @@ def _fake_nothing(*arguments: Any) -> None:
 
 def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, target, weight, *rest = inputs
-    of_rows, ctx.numbers, wanted = _split(tuple(rest))
-    _, _, lse, _, _, logprob, entropy = output
+    of_rows, ctx.numbers, flags = _split(tuple(rest))
+    wanted, made = _wanted(flags), _reference.Outputs(*output)
     ctx.set_materialize_grads(False)
-    others = [output[i] for i in (3, 4, 5)]
-    ctx.mark_non_differentiable(*others, *(() if wanted[1] else (output[1],)), *(() if wanted[5] else (entropy,)))
-    saved = (logprob if wanted[4] else None, entropy if wanted[5] else None)
-    ctx.save_for_backward(logits, target, weight, lse, *saved, *of_rows)
+    differentiable = ("loss", "lse", *(name for name in ("z_loss", "entropy") if wanted[name]))
+    ctx.mark_non_differentiable(*(one for name, one in zip(made._fields, made) if name not in differentiable))
+    saved = (made.logprob if wanted["logprob"] else None, made.entropy if wanted["entropy"] else None)
+    ctx.save_for_backward(logits, target, weight, made.lse, *saved, *of_rows)
     ctx.inputs = len(inputs)
 
 
@@ -356,7 +371,7 @@ def _gradient_of_cross_entropy(
     ctx: Any, of_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *others: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     rest = (None,) * (ctx.inputs - 1)
-    of_entropy = others[-1]
+    of_entropy = others[_reference.ENTROPY - _reference.LSE - 1]
     if of_loss is None and of_z_loss is None and of_lse is None and of_entropy is None:
         return None, *rest
     logits, target, weight, lse, logprob, entropy, *of_rows = ctx.saved_tensors
@@ -409,9 +424,9 @@ def _register_cross_entropy() -> None:
 
 def _autocast_cross_entropy(*arguments: Any) -> Any:
     """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
-    before, f32_loss, after = arguments[:13], True, arguments[14:]
+    tensors, rest = arguments[:3], arguments[3:]
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-        return _operators.cross_entropy(*before, f32_loss, *after)
+        return _operators.cross_entropy(*tensors, *rest[:_END_OF_OPTIONS], True, *rest[_END_OF_OPTIONS + 1 :])
 
 
 # ---- linear layer and cross entropy ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _native, _rank_exchange, _settings
+from ce.torch import _autograd, _native, _rank_exchange, _reference, _settings
 
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
@@ -65,9 +65,9 @@ def require_the_same(
                 raise ValueError(f"{operation}: {name} is {value:g} on rank {rank}; expected {first:g}, as on rank 0")
 
 
-def statistics_words(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> int:
+def statistics_words(logits: Tensor, target: Tensor, numbers: _reference.Options, wanted: Wanted) -> int:
     """32-bit words about each row, as ``ce::CrossEntropyShard::words()`` says."""
-    label_smoothing, softcap = numbers[2], numbers[4]
+    label_smoothing, softcap = numbers.label_smoothing, numbers.softcap
     probabilities = target.is_floating_point()
     sums = 2 if logits.dtype is torch.float32 else 1
     words = 2 + (2 * sums if probabilities or label_smoothing != 0.0 else 0)
@@ -75,16 +75,16 @@ def statistics_words(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], w
     return words + 2 * int(wanted.argmax or wanted.hit) + int(wanted.entropy)
 
 
-def _neutral(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> Tensor:
+def _neutral(logits: Tensor, target: Tensor, numbers: _reference.Options, wanted: Wanted) -> Tensor:
     """What a rank says that has no class: padding alone."""
     words = statistics_words(logits, target, numbers, wanted)
     one = torch.zeros(words, dtype=torch.float32, device=logits.device)
     at_maximum = 0
     if not target.is_floating_point():
         one[0] = -torch.inf
-        if numbers[4] != 0.0:
+        if numbers.softcap != 0.0:
             one[1] = 1.0
-        at_maximum = 1 + int(numbers[4] != 0.0)
+        at_maximum = 1 + int(numbers.softcap != 0.0)
     one[at_maximum] = -torch.inf
     if wanted.argmax or wanted.hit:
         one[-2] = -torch.inf
@@ -113,7 +113,7 @@ def merged(
     row_weight: Tensor | None,
     row_scale: Tensor | None,
     divisor: Tensor | None,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     f32_loss: bool,
     wanted: Wanted,
     group: Group,
@@ -188,7 +188,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         row_weight: Tensor | None,
         row_scale: Tensor | None,
         divisor: Tensor | None,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         f32_loss: bool,
         wanted: Wanted,
         group: Group,
@@ -252,7 +252,7 @@ def _exchange_arguments(
     row_weight: Tensor | None,
     row_scale: Tensor | None,
     divisor: Tensor | None,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     f32_loss: bool,
     wanted: Wanted,
     group: Group,
@@ -303,7 +303,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         row_weight: Tensor | None,
         row_scale: Tensor | None,
         divisor: Tensor | None,
-        numbers: tuple[Any, ...],
+        numbers: _reference.Options,
         f32_loss: bool,
         wanted: Wanted,
         group: Group,
@@ -350,8 +350,14 @@ class ExchangedCrossEntropy(torch.autograd.Function):
 # ---- fake tensors ----------------------------------------------------------------------------------------
 
 
+def _split(rest: tuple[Any, ...], tensors: int) -> tuple[_reference.Options, tuple[Any, ...]]:
+    """The options behind so many tensors, and what comes after them."""
+    end = tensors + len(_reference.Options._fields)
+    return _reference.Options(*rest[tensors:end]), rest[end:]
+
+
 def _fake_shard(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
-    numbers, (_, _, _, argmax, entropy) = rest[3:10], rest[10:]
+    numbers, (_, _, _, argmax, entropy) = _split(rest, 3)
     wanted = Wanted(argmax=argmax, entropy=entropy)
     return logits.new_empty((logits.shape[0], statistics_words(logits, target, numbers, wanted)), dtype=torch.float32)
 
@@ -359,14 +365,17 @@ def _fake_shard(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: An
 def _fake_merge(
     logits: Tensor, target: Tensor, weight: Tensor | None, statistics: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    numbers, (f32_loss, _, _, *flags) = rest[3:10], rest[10:]
-    rows = logits.shape[0]
-    losses: tuple[int, ...] = (rows,) if numbers[1] == 0 else ()
+    numbers, (f32_loss, _, _, *flags) = _split(rest, 3)
+    rows = logits.shape[:1]
+    losses = rows if numbers.reduction == _reference.NONE else ()
     loss_dtype = torch.float32 if f32_loss else logits.dtype
-    dtypes = (loss_dtype, torch.float32, torch.int64, torch.bool, torch.float32, torch.float32)
-    sizes = (losses, *((rows,),) * 5)
-    others = (logits.new_empty(size if flag else (0,), dtype=dtype) for size, flag, dtype in zip(sizes, flags, dtypes))
-    merged = logits.new_empty((rows, statistics.shape[1]), dtype=torch.float32)
+    others = (
+        logits.new_empty(
+            _reference.sizes_of(name, losses, rows) if flag else (0,), dtype=_reference.dtype_of(name, loss_dtype)
+        )
+        for name, flag in zip(Wanted._fields, flags)
+    )
+    merged = logits.new_empty((*rows, statistics.shape[1]), dtype=torch.float32)
     return logits.new_empty(losses, dtype=loss_dtype), *others, merged
 
 
@@ -379,7 +388,7 @@ def _fake_nothing(*arguments: Any) -> None:
 
 
 def _fake_exchange(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    numbers, (f32_loss, _, _, _, *flags) = rest[6:13], rest[13:]
+    numbers, (f32_loss, _, _, _, *flags) = _split(rest, 5)
     statistics = logits.new_empty((0, 0))
     place = (0, 0)
     return _fake_merge(logits, target, None, statistics, None, None, None, *numbers, f32_loss, *place, *flags)[:-1]

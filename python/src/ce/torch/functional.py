@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,8 @@ _softmax_public = {False: _operators.softmax.default, True: _operators.log_softm
 _loss = _native.fast(_operators._cross_entropy_loss)
 _forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
+_new_tuple = tuple.__new__
+_ENTROPY = _reference.ENTROPY - 1  # among what may be returned beside the loss
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -308,6 +311,7 @@ def cross_entropy(
                 f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities"
             )
         cap = 0.0 if softcap is None else softcap
+        numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
         asked = return_z_loss or return_lse or return_argmax or return_hit or return_logprob or return_entropy
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
         # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
@@ -325,7 +329,6 @@ def cross_entropy(
         ):
             if upstream is not None:
                 upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
-            numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
             try:
                 if not wants_gradient:
                     return _loss(input, target, None, None, None, None, *numbers, f32_loss)
@@ -342,9 +345,7 @@ def cross_entropy(
             target,
             weight,
             reduction,
-            (ignore_index, code, label_smoothing, z_loss, cap),
-            logit_scale,
-            token_scaling,
+            numbers,
             row_weight,
             divisor,
             given_lse,
@@ -374,14 +375,51 @@ def cross_entropy(
         raise
 
 
+class Amounts(TypedDict, total=False):
+    """Options of :func:`cross_entropy` that each function of a loss takes by keyword, and hands on as they are."""
+
+    z_loss: float
+    softcap: float | None
+    logit_scale: float | Tensor
+    token_scaling: float
+
+
+_AMOUNTS = {name: inspect.signature(cross_entropy).parameters[name] for name in Amounts.__annotations__}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def with_amounts(function: _Function) -> _Function:
+    """Decorates a function that takes ``**amounts``: help() and :mod:`inspect` show each of them, with its default."""
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    function.__signature__ = signature.replace(parameters=[*own, *_AMOUNTS.values()])  # type: ignore[attr-defined]
+    return function
+
+
+def amounts_of(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All amounts: those that are given, and the defaults of others.
+
+    Raises:
+        TypeError: a keyword that is none.
+    """
+    for name in given:
+        if name not in _AMOUNTS:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return {name: given.get(name, parameter.default) for name, parameter in _AMOUNTS.items()}
+
+
+def options_of(ignore_index: int, code: int, label_smoothing: float, amounts: Mapping[str, Any]) -> _reference.Options:
+    """As the operators take them, but for a logit_scale of rows."""
+    options = _reference.Options(ignore_index, code, label_smoothing, **amounts)
+    return options if options.softcap is not None else options._replace(softcap=0.0)
+
+
 def _cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None,
     reduction: str,
-    first_numbers: tuple[Any, ...],
-    logit_scale: float | Tensor,
-    token_scaling: float,
+    given_numbers: tuple[Any, ...],
     row_weight: Tensor | None,
     divisor: Tensor | float | None,
     given_lse: Tensor | None,
@@ -394,14 +432,17 @@ def _cross_entropy(
     """Every call but the simplest.
 
     Args:
-        first_numbers: of those that the operators take, up to the soft cap.
+        given_numbers: those of the operators, but for a logit_scale of rows.
         returned: beside the loss, as CrossEntropyOutput has them.
     """
     name = "ce.torch.cross_entropy"
     return_z_loss, return_lse, *others_of_rows = returned
     asked, dtype = any(returned), input.dtype
     wants_gradient = input.requires_grad and torch.is_grad_enabled()
-    ignore_index, code, label_smoothing, z_loss, cap = first_numbers
+    is_compiling = _is_compiling()
+    # Eager calls go without the function of Python that makes a NamedTuple.
+    numbers = _reference.Options(*given_numbers) if is_compiling else _new_tuple(_reference.Options, given_numbers)
+    code, z_loss = numbers.reduction, numbers.z_loss
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
     if divisor is not None:
@@ -409,10 +450,11 @@ def _cross_entropy(
     if row_weight is not None and row_weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'row_weight' is not implemented")
     row_scale = None
-    if isinstance(logit_scale, Tensor):
-        row_scale, logit_scale = scale_of_rows(logit_scale, _row_sizes(input), name), 1.0
+    if isinstance(numbers.logit_scale, Tensor):
+        row_scale = scale_of_rows(numbers.logit_scale, _row_sizes(input), name)
+        numbers = numbers._replace(logit_scale=1.0)
     if given_lse is not None:
-        wrong = any(returned[1:]) or inplace_backward or label_smoothing != 0.0
+        wrong = any(returned[1:]) or inplace_backward or numbers.label_smoothing != 0.0
         if wrong or target.is_floating_point():
             raise ValueError(
                 f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
@@ -423,7 +465,7 @@ def _cross_entropy(
         not has_kernels_for(input)
         or input.numel() == 0
         or target.requires_grad
-        or (not _is_compiling() and _is_patched_in_transform("cross_entropy"))
+        or (not is_compiling and _is_patched_in_transform("cross_entropy"))
     )
     if not of_torch and target.dtype not in _INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
@@ -435,10 +477,10 @@ def _cross_entropy(
         if upstream.numel() != 1:
             upstream = _upstream_of_rows(upstream, input, name)
     if of_torch:
-        options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+        ignore_index, code, label_smoothing, *_ = numbers
         others = (row_weight, row_scale, divisor)
         is_plain = not asked and upstream is None and all(one is None for one in others)
-        if is_plain and options[2:] == (label_smoothing, 0.0, 0.0, 1.0, 0.0):
+        if is_plain and numbers == _reference.Options(ignore_index, code, label_smoothing):
             loss = _torch_cross_entropy(
                 input,
                 target,
@@ -450,7 +492,7 @@ def _cross_entropy(
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
         outputs = _reference.cross_entropy(
-            input, target, weight, options, result_dtype, upstream, *others, wants_entropy=returned[-1]
+            input, target, weight, numbers, result_dtype, upstream, *others, wants_entropy=returned[_ENTROPY]
         )
         if code != 0 and not return_lse:
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
@@ -461,10 +503,9 @@ def _cross_entropy(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"
         )
-    if check and not _is_compiling():
+    if check and not is_compiling:
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
-    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
     others = (row_weight, row_scale, divisor)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
@@ -473,12 +514,12 @@ def _cross_entropy(
         loss, of_z = _from_lse(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
         )
-        if check and not _is_compiling():
+        if check and not is_compiling:
             check_targets(input)
         if not return_z_loss:
             return loss
         return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
-    if _is_compiling():
+    if is_compiling:
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
         if code != 0 and not return_lse:
             made = (made[0], made[1].detach(), *made[2:])
@@ -582,7 +623,7 @@ def _from_lse(
     lse: Tensor,
     upstream: Tensor | None,
     others: tuple[Tensor | None, ...],
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     f32_loss: bool,
     wants_z_loss: bool,
 ) -> tuple[Tensor, Tensor]:

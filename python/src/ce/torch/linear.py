@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_variadic
+from typing_extensions import Unpack
 
 from ce import _c
-from ce.torch import _arguments, _autograd, _linear, functional
-from ce.torch.logprobs import check_temperature, logprobs_and_entropy, require_indices
+from ce.torch import _arguments, _autograd, _linear, _reference, functional
+from ce.torch.logprobs import check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
@@ -21,6 +22,7 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
+@functional.with_amounts
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -32,10 +34,6 @@ def linear_cross_entropy(
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     options: Any = None,
-    z_loss: float = 0.0,
-    softcap: float | None = None,
-    logit_scale: float | Tensor = 1.0,
-    token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
     upstream: Tensor | float | None = None,
@@ -51,6 +49,7 @@ def linear_cross_entropy(
     logits_dtype: torch.dtype | None = None,
     accumulate: torch.dtype | None = None,
     exponentials: bool | None = None,
+    **amounts: Unpack[functional.Amounts],
 ) -> Any:
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, as torch 2.13's function of that name, with the
     options of :func:`ce.torch.cross_entropy`.
@@ -101,6 +100,7 @@ def linear_cross_entropy(
     if has_torch_function_variadic(input, linear_weight, target):
         arguments = {key: value for key, value in locals().items() if key not in ("input", "linear_weight", "target")}
         arguments.pop("name")
+        arguments.update(arguments.pop("amounts"))
         return handle_torch_function(
             linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
         )
@@ -116,6 +116,8 @@ def linear_cross_entropy(
     code = _c.REDUCTIONS.get(reduction)
     if code is None:
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    numbers = functional.options_of(ignore, code, label_smoothing, functional.amounts_of(name, amounts))
+    row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
     _check_layer(name, input, linear_weight, linear_bias)
     dtype = _dtype_of(input, linear_weight)
     rows = input.shape[:-1]
@@ -135,7 +137,7 @@ def linear_cross_entropy(
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
     _check_devices(
         name, input, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight,
-        row_weight=row_weight, upstream=upstream, logit_scale=logit_scale,
+        row_weight=row_weight, upstream=upstream, logit_scale=row_scale,
     )  # fmt: skip
     if weight is not None and weight.shape != linear_weight.shape[:1]:
         raise ValueError(
@@ -158,14 +160,13 @@ def linear_cross_entropy(
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
     asked = return_z_loss or return_lse or return_argmax or return_hit
-    wants_z_loss = return_z_loss and z_loss != 0.0
+    wants_z_loss = return_z_loss and numbers.z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
 
-    row_scale = None
-    if isinstance(logit_scale, Tensor):
-        row_scale = _rows_of(name, "logit_scale", logit_scale, rows)
-        logit_scale = 1.0
+    if row_scale is not None:
+        row_scale = _rows_of(name, "logit_scale", row_scale, rows)
+        numbers = numbers._replace(logit_scale=1.0)
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
         with torch.autocast(input.device.type, enabled=False):
@@ -187,10 +188,7 @@ def linear_cross_entropy(
                 ignore_index=ignore,
                 reduction=reduction,
                 label_smoothing=label_smoothing,
-                z_loss=z_loss,
-                softcap=softcap,
-                logit_scale=logit_scale if row_scale is None else row_scale,
-                token_scaling=token_scaling,
+                **(amounts if row_scale is None else {**amounts, "logit_scale": row_scale}),
             )
         made = tuple(of_torch)
         if valid_tokens is not None:
@@ -205,7 +203,6 @@ def linear_cross_entropy(
         for other, given in (("weight", weight), ("row_weight", row_weight)):
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
-        numbers = (ignore, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
         f32_loss = result is torch.float32 or logits is torch.float32
         check = check and not torch.compiler.is_compiling()
         if check:
@@ -314,7 +311,7 @@ def linear_logprobs_and_entropy(
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
-    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
+    numbers = options_of_logprobs(temperature)
     memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     layer = (_flat_hidden(input), linear_weight, linear_bias)
@@ -490,7 +487,7 @@ def _in_kernels(
     bias: Tensor | None,
     target: Tensor,
     inputs: _linear.Inputs,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     memory: _linear.Memory,
     outputs: tuple[bool, ...],
     dtype: torch.dtype,
@@ -504,7 +501,7 @@ def _in_kernels(
         made = _linear.run(*layer, target, _linear.without_upstream(inputs), numbers, memory, wanted)
         return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
     given = (input, weight, bias, target)
-    if numbers[1] in _autograd.MEAN_OR_SUM and not any(outputs[1:]):
+    if numbers.reduction in _autograd.MEAN_OR_SUM and not any(outputs[1:]):
         loss = _linear.LossAlone.apply(*given, inputs, numbers, memory, outputs[0], dtype, needs)
         return loss, None, None, None, None
     return _linear.LinearCrossEntropy.apply(*given, inputs, numbers, memory, outputs, dtype, needs)

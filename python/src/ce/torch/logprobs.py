@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from ce.torch import _arguments, _autograd, _native, functional
+from ce.torch import _arguments, _autograd, _native, _reference, functional
 
 __all__ = ["logprobs_and_entropy", "selective_log_softmax"]
 
@@ -106,6 +106,12 @@ def check_temperature(name: str, temperature: float | Tensor) -> None:
         raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0, from 2^-60 to 2^60")
 
 
+def options_of_logprobs(temperature: float | Tensor) -> _reference.Options:
+    """Those with which the loss of each row is its negative log-probability, but for a temperature of rows."""
+    scale = 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature
+    return _reference.Options(_LEFT_OUT, _reference.NONE, logit_scale=scale)
+
+
 def require_indices(name: str, index: Tensor) -> None:
     """
     Raises:
@@ -156,12 +162,8 @@ def _in_kernels(
 ) -> tuple[Tensor, Tensor | None]:
     """Of logits [rows, classes, ...]."""
     functional.refuse_tangents(name, rows, instead="log_softmax")
-    row_scale, scale = None, 1.0
-    if isinstance(temperature, Tensor):
-        row_scale = temperature.detach().float().reciprocal()
-    else:
-        scale = 1.0 / temperature
-    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, scale, 0.0)
+    row_scale = temperature.detach().float().reciprocal() if isinstance(temperature, Tensor) else None
+    numbers = options_of_logprobs(temperature)
     wants_gradient = torch.is_grad_enabled() and rows.requires_grad
     if torch.compiler.is_compiling():
         return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from ce.torch import functional
 
@@ -15,6 +16,7 @@ __all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax"]
 class CrossEntropyLoss(nn.CrossEntropyLoss):
     """:class:`torch.nn.CrossEntropyLoss`, with the further options of :func:`cross_entropy` by keyword."""
 
+    @functional.with_amounts
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -24,19 +26,13 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         *,
-        z_loss: float = 0.0,
-        softcap: float | None = None,
-        logit_scale: float = 1.0,
-        token_scaling: float = 0.0,
         loss_dtype: torch.dtype | None = None,
         inplace_backward: bool = False,
+        **amounts: Unpack[functional.Amounts],
     ) -> None:
         super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.options: dict[str, Any] = {
-            "z_loss": z_loss,
-            "softcap": softcap,
-            "logit_scale": logit_scale,
-            "token_scaling": token_scaling,
+            **functional.amounts_of("CrossEntropyLoss", amounts),
             "loss_dtype": loss_dtype,
             "inplace_backward": inplace_backward,
         }

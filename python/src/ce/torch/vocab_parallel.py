@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ce import _c
 from ce.torch import (
@@ -53,6 +54,7 @@ _PLANS = ("automatic", "gather", "exchange")
 
 
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
+@functional.with_amounts
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -64,10 +66,6 @@ def vocab_parallel_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-    softcap: float | None = None,
-    logit_scale: float | Tensor = 1.0,
-    token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
     upstream: Tensor | float | None = None,
@@ -80,6 +78,7 @@ def vocab_parallel_cross_entropy(
     return_hit: bool = False,
     return_logprob: bool = False,
     return_entropy: bool = False,
+    **amounts: Unpack[functional.Amounts],
 ) -> Any:
     """:func:`ce.torch.cross_entropy` where each rank of a group has the logits of some neighbouring classes.
 
@@ -105,10 +104,9 @@ def vocab_parallel_cross_entropy(
             GPU. For the reductions "mean" and "sum" with a gradient, without return_lse and return_entropy, in
             eager code; calls that are not so go the other way. "automatic": what takes less time, as rank 0 measured
             it, or "exchange" where every rank can and nothing was measured. The same on every rank.
-        ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling, row_weight, divisor,
-            upstream, loss_dtype, return_z_loss, return_lse, return_argmax, return_hit: as
-            :func:`ce.torch.cross_entropy`.
         return_logprob, return_entropy: return these, too.
+
+    All other arguments are as in :func:`ce.torch.cross_entropy`.
 
     Returns:
         The loss, of the sizes of target for the reduction "none"; or a :class:`VocabParallelOutput`.
@@ -123,6 +121,8 @@ def vocab_parallel_cross_entropy(
     code = _c.REDUCTIONS.get(reduction)
     if code is None:
         raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)
+    numbers = functional.options_of(ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
     if not functional.has_kernels_for(logits):
@@ -152,11 +152,11 @@ def vocab_parallel_cross_entropy(
     if divisor is not None:
         divisor = functional.divisor_of(divisor, reduction, logits, _NAME)
     row_scale = None
-    if isinstance(logit_scale, Tensor):
-        row_scale, logit_scale = functional.scale_of_rows(logit_scale, logits.shape[:-1], _NAME), 1.0
-    numbers = (ignore_index, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
+    if isinstance(numbers.logit_scale, Tensor):
+        row_scale = functional.scale_of_rows(numbers.logit_scale, logits.shape[:-1], _NAME)
+        numbers = numbers._replace(logit_scale=1.0)
     wanted = _vocab_parallel.Wanted(
-        return_z_loss and z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
+        return_z_loss and numbers.z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
     )
     place = _vocab_parallel.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
@@ -227,7 +227,7 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     flat, target, weight, _, row_weight, row_scale, divisor, numbers, _, wanted, place, _ = arguments
     rows = flat.shape[0]
     needs_grad = flat.requires_grad and torch.is_grad_enabled()
-    one_pass = needs_grad and numbers[1] in _autograd.MEAN_OR_SUM
+    one_pass = needs_grad and numbers.reduction in _autograd.MEAN_OR_SUM
     one_pass = one_pass and not (wanted.lse or wanted.entropy) and rows > 0
     shall = one_pass and (plan == "exchange" or (plan == "automatic" and place.ranks > 1))
     of_rows = (row_scale is not None, weight is not None, row_weight is not None, divisor is not None)
@@ -264,7 +264,7 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
 def _agree(
     flat: Tensor,
     target: Tensor,
-    numbers: tuple[Any, ...],
+    numbers: _reference.Options,
     wanted: Any,
     place: Any,
     code: tuple[int, ...],

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
@@ -33,6 +34,7 @@ class _Call(NamedTuple):
 
 
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES)
+@functional.with_amounts
 def vocab_parallel_linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -46,10 +48,6 @@ def vocab_parallel_linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-    softcap: float | None = None,
-    logit_scale: float | Tensor = 1.0,
-    token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
     loss_dtype: torch.dtype | None = None,
@@ -62,6 +60,7 @@ def vocab_parallel_linear_cross_entropy(
     return_hit: bool = False,
     return_logprob: bool = False,
     return_entropy: bool = False,
+    **amounts: Unpack[functional.Amounts],
 ) -> Any:
     """:func:`ce.torch.vocab_parallel_cross_entropy` of ``F.linear(input, linear_weight, linear_bias)``, where each rank
     of a group has the weight of some neighbouring classes and the hidden states of all tokens.
@@ -84,10 +83,9 @@ def vocab_parallel_linear_cross_entropy(
             the weight's gradient in float32: where the logits of all tokens need no more memory than those of a chunk
             and such sums, there is one chunk.
         chunk_tokens: tokens of a chunk, the same on every rank; None: as many as the budget holds.
-        group, first_class, classes, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale,
-            token_scaling, row_weight, divisor, loss_dtype, return_lse, return_argmax, return_hit, return_logprob,
-            return_entropy: as :func:`ce.torch.vocab_parallel_cross_entropy`; what is returned beside the loss has no
-            gradient.
+
+    All other arguments are as in :func:`ce.torch.vocab_parallel_cross_entropy`. What is returned beside the loss has no
+    gradient.
 
     Returns:
         The loss, the same bits on every rank, of the sizes of target for the reduction "none"; or a
@@ -115,6 +113,7 @@ def vocab_parallel_linear_cross_entropy(
     functional.refuse_functorch(_NAME, "linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
+    all_amounts = functional.amounts_of(_NAME, amounts)
     linear._check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -123,10 +122,11 @@ def vocab_parallel_linear_cross_entropy(
     if divisor is not None:
         divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
     elif reduction == "mean":
-        divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, z_loss != 0.0)
+        divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, all_amounts["z_loss"] != 0.0)
     row_scale = None
-    if isinstance(logit_scale, Tensor):
-        row_scale, logit_scale = linear._rows_of(_NAME, "logit_scale", logit_scale, rows), 1.0
+    if isinstance(all_amounts["logit_scale"], Tensor):
+        row_scale = linear._rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows)
+        all_amounts["logit_scale"] = 1.0
     options = {
         "weight": weight,
         "group": group,
@@ -135,10 +135,7 @@ def vocab_parallel_linear_cross_entropy(
         "ignore_index": ignore_index,
         "reduction": reduction,
         "label_smoothing": label_smoothing,
-        "z_loss": z_loss,
-        "softcap": softcap,
-        "logit_scale": logit_scale,
-        "token_scaling": token_scaling,
+        **all_amounts,
         "divisor": divisor,
         "loss_dtype": torch.float32,
         "plan": plan,

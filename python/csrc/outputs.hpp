@@ -1,0 +1,169 @@
+#pragma once
+/// \file
+/// The outputs of cross entropy beside its loss, of one rank, of several, and of a linear layer: flags, tensors and parts of
+/// schemas for each row of ce::c::output_fields. An Operation says which rows: those that CrossEntropy has, those of
+/// CrossEntropyMerge where ranks share the classes, or those of LinearCrossEntropy.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "c/cross_entropy_fields.hpp"
+#include "ce/ce.h"
+#include "python/csrc/call.hpp"
+#include "python/csrc/tensor.hpp"
+
+namespace ce_torch {
+
+using ce::c::output_fields;
+using ce::c::OutputField;
+
+template <class Operation>
+[[nodiscard]] constexpr bool has(const OutputField& output) noexcept {
+  return output.of<Operation>().own != nullptr;
+}
+
+/// Whether the operators on one rank write it in any case, so that it has no flag.
+[[nodiscard]] constexpr bool is_always_written(const OutputField& output) noexcept {
+  return output.name == "lse";
+}
+
+/// torch's number of its dtype. C has no bool.
+[[nodiscard]] inline std::int32_t dtype_of(const OutputField& output, std::int32_t loss_type) {
+  if (output.kind == OutputField::Kind::of_losses) return loss_type;
+  switch (output.dtype) {
+    case CE_DTYPE_I64: return aoti_torch_dtype_int64();
+    case CE_DTYPE_U8: return aoti_torch_dtype_bool();
+    default: return aoti_torch_dtype_float32();
+  }
+}
+
+/// For each row of the table, whether a call asks for it.
+using Wanted = std::array<bool, output_fields.size()>;
+
+/// A flag for each output.
+template <class Operation>
+[[nodiscard]] Wanted read_wanted(Arguments& arguments) {
+  Wanted wanted{};
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (has<Operation>(output_fields[i])) wanted[i] = arguments.flag();
+  return wanted;
+}
+
+/// A flag for each output of CrossEntropy that is not written in any case.
+[[nodiscard]] inline Wanted read_wanted_beside_lse(Arguments& arguments) {
+  Wanted wanted{};
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (has<ce::CrossEntropy>(output_fields[i]))
+      wanted[i] = is_always_written(output_fields[i]) || arguments.flag();
+  return wanted;
+}
+
+/// What a call returns. Nothing in place of what was not asked for.
+struct Outputs {
+  Tensor loss;
+  std::optional<Tensor> grad = {};
+  std::array<std::optional<Tensor>, output_fields.size()> others = {};  ///< for each row of the table
+};
+
+/// What tensors of the C interface point to, for each row of the table.
+using Views = std::array<ce_tensor, output_fields.size()>;
+
+/// Where a struct of the C interface has an output.
+template <class Tensors>
+[[nodiscard]] constexpr auto member_of(const OutputField& output) noexcept {
+  if constexpr (std::is_same_v<Tensors, ce_cross_entropy_tensors>)
+    return output.of_forward.given;
+  else if constexpr (std::is_same_v<Tensors, ce_cross_entropy_merge_tensors>)
+    return output.of_merge.given;
+  else
+    return output.of_linear.given;
+}
+
+/// Makes the outputs that are wanted, and tells the operation of them.
+/// \param make  a tensor from a row of the table
+template <class Tensors, class Make>
+void give_wanted(const Wanted& wanted, Tensors& tensors, Views& views, Outputs& outputs, const Make& make) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i]) continue;
+    Tensor made = make(output_fields[i]);
+    views[i] = vector_of(made);
+    tensors.*member_of<Tensors>(output_fields[i]) = &views[i];
+    outputs.others[i] = std::move(made);
+  }
+}
+
+/// What stands for an output that was not asked for.
+enum class Absent {
+  undefined,  ///< Python sees None
+  empty,      ///< no elements: what a schema and fake tensors can say
+};
+
+/// An output, or what stands for one of that dtype.
+inline Tensor given_or(std::optional<Tensor>& output, Absent absent, std::int32_t dtype, const Tensor& like) {
+  if (output) return std::move(*output);
+  return absent == Absent::empty ? Tensor::empty(0, dtype, like) : Tensor::undefined();
+}
+
+/// Gives back those outputs of the table that an operation has.
+/// \returns the place after them
+template <class Operation>
+StableIValue* give_back_outputs(StableIValue* stack, Outputs& made, Absent absent, const Tensor& loss) {
+  for (std::size_t i = 0; i < output_fields.size(); ++i) {
+    if (!has<Operation>(output_fields[i])) continue;
+    Tensor one = given_or(made.others[i], absent, dtype_of(output_fields[i], loss.dtype()), loss);
+    give_back(stack++, one);
+  }
+  return stack;
+}
+
+/// Loss, and gradient where there is one, then the outputs of the table that the operation has.
+/// \returns the place after them
+template <class Operation>
+StableIValue* give_back_all(StableIValue* stack, Outputs& made, Absent absent) {
+  const Tensor loss = made.loss.share();
+  give_back(stack++, made.loss);
+  if (made.grad) give_back(stack++, *made.grad);
+  return give_back_outputs<Operation>(stack, made, absent, loss);
+}
+
+/// As most schemas call it: without the ending that tells it from a number of the same name.
+[[nodiscard]] inline std::string short_name(const OutputField& output) {
+  constexpr std::string_view ending = "_out";
+  return std::string(
+      output.name.substr(0, output.name.size() - (output.name.ends_with(ending) ? ending.size() : 0)));
+}
+
+/// ", Tensor NAME" for each output of an operation.
+template <class Operation, class Name = std::string (*)(const OutputField&)>
+[[nodiscard]] std::string schema_of_outputs(const Name& name = short_name) {
+  std::string schema;
+  for (const OutputField& output : output_fields)
+    if (has<Operation>(output)) schema += ", Tensor " + name(output);
+  return schema;
+}
+
+/// ", bool NAME" for each, in the order of read_wanted().
+template <class Operation, class Name = std::string (*)(const OutputField&)>
+[[nodiscard]] std::string schema_of_flags(const Name& name = short_name) {
+  std::string schema;
+  for (const OutputField& output : output_fields)
+    if (has<Operation>(output)) schema += ", bool " + name(output);
+  return schema;
+}
+
+/// ", bool return_NAME" for each, in the order of read_wanted_beside_lse().
+[[nodiscard]] inline std::string schema_of_flags_beside_lse() {
+  std::string schema;
+  for (const OutputField& output : output_fields)
+    if (has<ce::CrossEntropy>(output) && !is_always_written(output))
+      schema += ", bool return_" + short_name(output);
+  return schema;
+}
+
+}  // namespace ce_torch
