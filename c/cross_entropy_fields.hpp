@@ -84,6 +84,8 @@ inline constexpr std::array output_fields{
     CE_OUTPUT(hit, CE_DTYPE_U8, of_rows),
     CE_OUTPUT(logprob, CE_DTYPE_F32, of_rows),
     CE_OUTPUT(entropy, CE_DTYPE_F32, of_rows),
+    OutputField{"lse_low", CE_DTYPE_F32, OutputField::Kind::of_rows,
+                CE_OF(ce_cross_entropy_tensors, CrossEntropy, lse_low)},
 };
 #undef CE_OUTPUT
 #undef CE_OF

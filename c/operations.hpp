@@ -153,8 +153,8 @@ struct Interface<CrossEntropy> {
     return cross_entropy_from<CrossEntropy>(options);
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
-    static_assert(count_fields<Tensors>() == 14 + count_outputs<CrossEntropy>());
-    static_assert(count_fields<CrossEntropy::Tensors>() == 13 + count_outputs<CrossEntropy>());
+    static_assert(count_fields<Tensors>() == 13 + count_outputs<CrossEntropy>());
+    static_assert(count_fields<CrossEntropy::Tensors>() == 12 + count_outputs<CrossEntropy>());
     CrossEntropy::Tensors tensors{.logits = tensor_from("logits", given.logits),
                                   .target = tensor_from("target", given.target),
                                   .weight = tensor_from("weight", given.weight),
@@ -167,8 +167,6 @@ struct Interface<CrossEntropy> {
                                   .entropy_upstream = tensor_from("entropy_upstream", given.entropy_upstream),
                                   .lse_upstream = tensor_from("lse_upstream", given.lse_upstream),
                                   .given_lse = tensor_from("given_lse", given.given_lse)};
-    // Not in the table: no operator of torch has it.
-    tensors.lse_low = tensor_from("lse_low", given.lse_low);
     take_outputs<CrossEntropy>(given, tensors);
     return tensors;
   }

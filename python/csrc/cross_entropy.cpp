@@ -127,8 +127,8 @@ void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
 Tensor backward(Arguments& arguments, Gradient gradient) {
   Call call(arguments);
   const Tensor lse = arguments.tensor().contiguous();
-  Vector upstream(arguments), logprob(arguments), entropy(arguments), entropy_upstream(arguments),
-      lse_upstream(arguments);
+  Vector upstream(arguments), logprob(arguments), lse_low(arguments), entropy(arguments),
+      entropy_upstream(arguments), lse_upstream(arguments);
   call.read_options(arguments);
   call.prepare();
 
@@ -143,6 +143,7 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
   tensors.lse = &lse_rows;
   tensors.upstream = call.bind_upstream(upstream);
   tensors.logprob = call.bind_rows(logprob, "logprob");
+  tensors.lse_low = call.bind_rows(lse_low, "lse_low");
   tensors.entropy = call.bind_rows(entropy, "entropy");
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
@@ -200,7 +201,8 @@ std::vector<Operator> cross_entropy_operators() {
                     written = "Tensor(a!) logits, Tensor target, Tensor? weight";
   const std::string backward =
       " logits, Tensor target, Tensor? weight, Tensor lse" + upstream +
-      ", Tensor? logprob, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" + options;
+      ", Tensor? logprob, Tensor? lse_low, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" +
+      options;
 
   return {
       {"cross_entropy", read + wanted, "(Tensor loss" + rest, cross_entropy<Absent::empty>,

@@ -694,3 +694,28 @@ def test_what_probabilities_or_a_given_logsumexp_leave_out_is_refused(device, se
     assert ct.cross_entropy(logits, p, return_entropy=True).entropy.shape == (3,)
     with pytest.raises(ValueError, match="given_lse is given"):
         ct.cross_entropy(logits, p.argmax(1), given_lse=torch.logsumexp(logits, 1), return_entropy=True)
+
+
+def far_logits(device):
+    """Near 10^4, whose logsumexps float32 rounds by up to 5e-4."""
+    return (torch.randn(6, 1003, device=device) * 8 + 1e4).requires_grad_()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.7])
+def test_the_gradient_from_saved_rows_is_as_exact_as_that_of_one_pass(scale, compiled, device, seed):
+    scale = torch.tensor(scale).item()  # as kernels have it
+    logits, target = far_logits(device), torch.randint(0, 1003, (6,), device=device)
+    target[:2] = logits[:2].argmax(1)
+    exact = logits.detach().double().requires_grad_()
+    F.cross_entropy(exact * scale, target, reduction="sum").backward()
+    largest = {}
+    for reduction in ("sum", "none"):
+        logits.grad = None
+        function = torch.compile(ct.cross_entropy, backend="aot_eager") if compiled else ct.cross_entropy
+        loss = function(logits, target, reduction=reduction, logit_scale=scale)
+        loss.backward(torch.ones_like(loss))
+        largest[reduction] = (logits.grad - exact.grad).abs().max().item()
+    assert largest["none"] <= 2 * largest["sum"] + 1e-6
+    output = ct.cross_entropy(logits, target, return_lse=True, return_lse_low=True, logit_scale=scale)
+    assert ((output.lse.double() + output.lse_low) - torch.logsumexp(exact * scale, 1)).abs().max() < 2e-6

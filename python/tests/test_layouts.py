@@ -258,7 +258,7 @@ def test_sizes_of_an_upstream_gradient(device, seed):
                 ct.cross_entropy(leaf, target, reduction="sum", upstream=bad, inplace_backward=in_place)
             assert torch.equal(leaf, logits)
     with pytest.raises((ValueError, RuntimeError), match="upstream has sizes"):
-        saved = (torch.zeros(2, 4, device=device), torch.rand(4, 2, device=device), None, None, None, None)
+        saved = (torch.zeros(2, 4, device=device), torch.rand(4, 2, device=device), *(None,) * 5)
         torch.ops.ce._cross_entropy_backward(
             logits, target, None, *saved, None, None, None, *_reference.Options(reduction=_reference.SUM)
         )

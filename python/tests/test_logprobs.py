@@ -249,3 +249,17 @@ def test_no_rows(cpu, device):
     assert logprob.shape == entropy.shape == (0, 3)
     (logprob.sum() + entropy.sum()).backward()
     assert logits.grad.shape == logits.shape
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_logits_far_from_0(compiled, device, seed):
+    """Near 10^4, whose logsumexps float32 rounds by up to 5e-4."""
+    logits = (torch.randn(6, 1003, device=device) * 8 + 1e4).requires_grad_()
+    exact, index = logits.detach().double().requires_grad_(), torch.randint(0, 1003, (6,), device=device)
+    function = torch.compile(ct.logprobs_and_entropy, backend="aot_eager") if compiled else ct.logprobs_and_entropy
+    for made, expected in ((function(logits, index), plain(exact, index)), (function(logits, index), None)):
+        if expected is None:  # of the log-probabilities alone
+            made, expected = made[:1], plain(exact, index)[:1]
+        (grad,) = torch.autograd.grad(sum(each.sum() for each in made), logits)
+        (wide,) = torch.autograd.grad(sum(each.sum() for each in expected), exact)
+        torch.testing.assert_close(grad.double(), wide, rtol=2e-5, atol=5e-6)

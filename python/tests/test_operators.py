@@ -20,7 +20,7 @@ NOTHING, EVERYTHING = flags_of(), flags_of(*FLAGS)
 OF_LOSS, OF_ROWS = flags_of("f32_loss", "z_loss", "argmax", "hit"), flags_of("f32_loss", "logprob", "entropy")
 OF_GIVEN_LSE = SHOWN._replace(label_smoothing=0.0, token_scaling=1.0)
 # logprob, entropy, entropy_upstream, lse_upstream
-FROM_LSE = (None,) * 4
+FROM_LSE = (None,) * 5
 
 
 def samples(device: torch.device) -> list[tuple[str, tuple]]:

@@ -212,7 +212,7 @@ def test_the_gradient_of_a_z_loss_by_itself_has_each_option(amount, device, seed
 def test_arrays_have_every_output(seed):
     logits, target = torch.randn(SHAPE), torch.randint(0, SHAPE[1], SHAPE[:1])
     options = _reference.Options(reduction=_reference.NONE, z_loss=HALF, softcap=HALF)
-    expected = _reference.cross_entropy(logits.double(), target, None, options, wants_entropy=True)
+    expected = _reference.cross_entropy(logits.double(), target, None, options, wanted=("entropy", "lse_low"))
     names = {name: name.removesuffix("_out") for name in ce.array._OUTPUTS}
     assert list(names.values()) == OUTPUTS, "array._OUTPUTS"
     dtypes = {"argmax": np.int64, "hit": np.bool_}
@@ -235,7 +235,9 @@ def test_each_output_is_what_the_formula_says(output, dtype, seed):
         logits, target = torch.randn(SHAPE, dtype=dtype), torch.randint(0, SHAPE[1], SHAPE[:1])
         given = {"z_loss": HALF, "softcap": HALF, f"return_{output}": True}
         options = _reference.Options(z_loss=HALF, softcap=HALF)
-        expected = getattr(_reference.cross_entropy(logits.double(), target, None, options, wants_entropy=True), output)
+        expected = getattr(
+            _reference.cross_entropy(logits.double(), target, None, options, wanted=("entropy", "lse_low")), output
+        )
         for made in (
             ct.cross_entropy(logits, target, **given),
             ct.cross_entropy(logits.requires_grad_(), target, **given),

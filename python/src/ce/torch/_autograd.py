@@ -25,10 +25,16 @@ _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _increment_version = torch.autograd.graph.increment_version
 
 MEAN_OR_SUM = (_reference.MEAN, _reference.SUM)
-_LSE, _LOGPROB, _ENTROPY = _reference.LSE, _reference.LOGPROB, _reference.ENTROPY
+_LSE, _LOGPROB, _ENTROPY, _LSE_LOW = _reference.LSE, _reference.LOGPROB, _reference.ENTROPY, _reference.LSE_LOW
 _NO_GRADIENT_OF_THE_REST = (None,) * (7 + len(_reference.Options._fields))
-_OF_LOGPROBS = _reference.flags_of("f32_loss", "logprob")
-_OF_LOGPROBS_AND_ENTROPIES = _reference.flags_of("f32_loss", "logprob", "entropy")
+_OF_LOGPROBS = {
+    (wants_entropy, saves): _reference.flags_of(
+        "f32_loss", "logprob", *["entropy"] * wants_entropy, *["lse_low"] * saves
+    )
+    for wants_entropy in (False, True)
+    for saves in (False, True)
+}
+"""Flags for log-probabilities: whether entropies are wanted, too, and whether there is a backward to come."""
 
 
 class Softmax(torch.autograd.Function):
@@ -77,8 +83,8 @@ def has_classes(target: Tensor) -> bool:
 
 class CrossEntropy(torch.autograd.Function):
     """Saves the gradient for the reductions mean and sum; for the reduction none, and where a logsumexp that is
-    differentiable is wanted, the logits, their logsumexp and the log-probability of each target. The z-loss is
-    differentiable where the logits are saved."""
+    differentiable is wanted, the logits, their logsumexp with what that lost when it was rounded, and the
+    log-probability of each target. The z-loss is differentiable where the logits are saved."""
 
     @staticmethod
     def forward(
@@ -110,10 +116,11 @@ class CrossEntropy(torch.autograd.Function):
                 raise ValueError(
                     "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
                 )
-            flags = _reference.with_logprob(wanted, has_classes(target))
+            flags = _reference.saved(wanted, has_classes(target))
             made = _forward(logits, target, weight, *inputs, *flags)
             loss, *others = made
-            ctx.save_for_backward(logits, target, weight, made[_LSE], made[_LOGPROB], upstream, *of_rows)
+            saved = (made[_LSE], made[_LOGPROB], made[_LSE_LOW])
+            ctx.save_for_backward(logits, target, weight, *saved, upstream, *of_rows)
             ctx.numbers = numbers
         constant = others[2:]
         if ctx.one_pass:
@@ -135,7 +142,7 @@ class CrossEntropy(torch.autograd.Function):
             assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
             return scaled(grad, grad_loss, _keeps_graph(), ctx.in_place), *none
-        logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
+        logits, target, weight, lse, logprob, lse_low, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
         if of_z_loss is not None:
@@ -144,17 +151,22 @@ class CrossEntropy(torch.autograd.Function):
                 of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor
             )
         factor = grad_loss if upstream is None else grad_loss * upstream
-        saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
+        saved = (lse, factor, logprob, lse_low, None, None, of_lse, *of_rows)
         return _backward(logits, target, weight, *saved, *ctx.numbers), *none
 
 
 def logprobs(
-    logits: Tensor, index: Tensor, row_scale: Tensor | None, numbers: _reference.Options, wants_entropy: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Logsumexps, log-probabilities and entropies, without autograd."""
-    flags = _OF_LOGPROBS_AND_ENTROPIES if wants_entropy else _OF_LOGPROBS
-    made = _forward(logits, index, None, None, row_scale, None, *numbers, *flags)
-    return made[_LSE], made[_LOGPROB], made[_ENTROPY]
+    logits: Tensor,
+    index: Tensor,
+    row_scale: Tensor | None,
+    numbers: _reference.Options,
+    wants_entropy: bool,
+    saves: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """Log-probabilities and entropies, without autograd, and what is saved for it: logsumexps, and what those lost when
+    they were rounded."""
+    made = _forward(logits, index, None, None, row_scale, None, *numbers, *_OF_LOGPROBS[wants_entropy, saves])
+    return made[_LOGPROB], made[_ENTROPY], made[_LSE], made[_LSE_LOW]
 
 
 class Logprobs(torch.autograd.Function):
@@ -171,9 +183,9 @@ class Logprobs(torch.autograd.Function):
         wants_entropy: bool,
         name: str,
     ) -> tuple[Tensor, Tensor | None]:
-        lse, logprob, entropy = logprobs(logits, index, row_scale, numbers, wants_entropy)
+        logprob, entropy, *saved = logprobs(logits, index, row_scale, numbers, wants_entropy, True)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, index, lse, logprob, entropy, row_scale)
+        ctx.save_for_backward(logits, index, logprob, entropy, *saved, row_scale)
         ctx.numbers, ctx.name = numbers, name
         return logprob, entropy
 
@@ -183,13 +195,14 @@ class Logprobs(torch.autograd.Function):
         none = (None,) * 5
         if of_logprob is None and of_entropy is None:
             return None, *none
-        logits, index, lse, logprob, entropy, row_scale = ctx.saved_tensors
+        logits, index, logprob, entropy, lse, lse_low, row_scale = ctx.saved_tensors
         # The loss is the negative log-probability.
         upstream = lse.new_zeros(()) if of_logprob is None else -of_logprob
         saved = (
             lse,
             upstream,
             logprob,
+            lse_low,
             None if of_entropy is None else entropy,
             of_entropy,
             None,
@@ -209,8 +222,7 @@ def compiled_logprobs(
     wants_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The same through the operator that compilers see through."""
-    flags = _OF_LOGPROBS_AND_ENTROPIES if wants_entropy else _OF_LOGPROBS
-    flags = _reference.with_logprob(flags, wants_gradient)
+    flags = _OF_LOGPROBS[wants_entropy, wants_gradient]
     made = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
     return -made[0], made[_ENTROPY] if wants_entropy else None
 
@@ -264,8 +276,8 @@ def compiled_cross_entropy(
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
     if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
-    if torch.is_grad_enabled() and logits.requires_grad and has_classes(target):
-        wanted = _reference.with_logprob(wanted, True)
+    if torch.is_grad_enabled() and logits.requires_grad:
+        wanted = _reference.saved(wanted, has_classes(target))
     loss, *others = _operators.cross_entropy.default(logits, target, weight, *of_rows, *numbers, *wanted)
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
@@ -296,17 +308,18 @@ class UpstreamOfRows(torch.autograd.Function):
         inputs = (*of_rows, *numbers)
         wants_logprob = has_classes(target)
         if given_lse is None:
-            flags = _reference.with_logprob(wanted, wants_logprob)
+            flags = _reference.saved(wanted, wants_logprob)
             made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
-            z_loss, lse, logprob = made[_reference.Z_LOSS], made[_LSE], made[_LOGPROB]
+            z_loss, lse, logprob, lse_low = (made[place] for place in (_reference.Z_LOSS, _LSE, _LOGPROB, _LSE_LOW))
             constant = list(made[_LSE + 1 :])
         else:
             made = _operators.cross_entropy_from_lse.default(logits, target, weight, given_lse, *inputs, *wanted)
-            (_, z_loss, logprob), lse = made, given_lse
+            (_, z_loss, logprob), lse, lse_low = made, given_lse, None
             constant = [logprob]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*constant, *(() if wanted[1] else (z_loss,)))
-        ctx.save_for_backward(logits, target, weight, lse, logprob if wants_logprob else None, upstream, *of_rows)
+        saved = (lse, logprob if wants_logprob else None, lse_low)
+        ctx.save_for_backward(logits, target, weight, *saved, upstream, *of_rows)
         ctx.numbers, ctx.wants_z_loss, ctx.has_lse = numbers, wanted[1], given_lse is None
         return made
 
@@ -318,12 +331,12 @@ class UpstreamOfRows(torch.autograd.Function):
         of_z_loss = of_z_loss if ctx.wants_z_loss else None
         if of_loss is None and of_z_loss is None and of_lse is None:
             return None, *none
-        logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
+        logits, target, weight, lse, logprob, lse_low, upstream, *of_rows = ctx.saved_tensors
         factor = lse.new_zeros(()) if of_loss is None else of_loss * upstream
         if of_z_loss is not None:
             row_weight, _, divisor = of_rows
             of_lse = _reference.gradient_of_lse(
                 of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor
             )
-        saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
+        saved = (lse, factor, logprob, lse_low, None, None, of_lse, *of_rows)
         return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none

@@ -5,7 +5,7 @@ Differentiable as often as torch is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,10 +41,11 @@ class Outputs(NamedTuple):
     logprob: Tensor | None = None
     """Of class indices."""
     entropy: Tensor | None = None
-    """Where it is asked for."""
+    lse_low: Tensor | None = None
+    """Both where they are asked for."""
 
 
-Z_LOSS, LSE, LOGPROB, ENTROPY = map(Outputs._fields.index, ("z_loss", "lse", "logprob", "entropy"))
+Z_LOSS, LSE, LOGPROB, ENTROPY, LSE_LOW = map(Outputs._fields.index, ("z_loss", "lse", "logprob", "entropy", "lse_low"))
 _DTYPES = {"argmax": torch.int64, "hit": torch.bool}
 _AS_LOSSES = ("loss", "z_loss", "z_loss_out")
 FLAGS = ("f32_loss", *(name for name in Outputs._fields if name not in ("loss", "lse")))
@@ -56,12 +57,12 @@ def flags_of(*wanted: str) -> tuple[bool, ...]:
     return tuple(name in wanted for name in FLAGS)
 
 
-_LOGPROB_FLAG = FLAGS.index("logprob")
-
-
-def with_logprob(flags: tuple[bool, ...], is_wanted: bool) -> tuple[bool, ...]:
-    """The flags with another one for log-probabilities."""
-    return (*flags[:_LOGPROB_FLAG], is_wanted, *flags[_LOGPROB_FLAG + 1 :])
+def saved(flags: tuple[bool, ...], of_classes: bool) -> tuple[bool, ...]:
+    """The flags with those of what the backward reads beside the logsumexp: what that lost when it was rounded and, of
+    class indices, the log-probabilities."""
+    return tuple(
+        True if name == "lse_low" else of_classes if name == "logprob" else flag for name, flag in zip(FLAGS, flags)
+    )
 
 
 def dtype_of(output: str, loss_dtype: torch.dtype) -> torch.dtype:
@@ -156,9 +157,13 @@ def cross_entropy(
     row_weight: Tensor | None = None,
     row_scale: Tensor | None = None,
     divisor: Tensor | None = None,
-    wants_entropy: bool = False,
+    wanted: Collection[str] = (),
 ) -> Outputs:
-    """The loss of torch on transformed logits, plus ``z_loss * lse ** 2``. 16-bit logits are computed in float32."""
+    """The loss of torch on transformed logits, plus ``z_loss * lse ** 2``. 16-bit logits are computed in float32.
+
+    Args:
+        wanted: names of outputs; those that take a pass of their own are made where they are among them.
+    """
     _check_rows(row_weight, "row_weight", logits)
     _check_rows(row_scale, "row_scale", logits)
     result_dtype = loss_dtype or logits.dtype
@@ -206,7 +211,10 @@ def cross_entropy(
     argmax = logits.argmax(class_dim(logits))
     hit = torch.zeros_like(ignored) if target.is_floating_point() else (argmax == target) & ~ignored
     logprob = None if target.is_floating_point() else log_probability(z.detach(), target, ignored).float()
-    entropy = entropy_of(z.detach(), ignored).float() if wants_entropy else None
+    entropy = entropy_of(z.detach(), ignored).float() if "entropy" in wanted else None
+    lse_low = None
+    if "lse_low" in wanted:
+        lse_low = (torch.logsumexp(z.detach().double(), class_dim(logits)) - lse.detach().double()).float()
     return Outputs(
         loss.to(result_dtype),
         z_loss.to(result_dtype),
@@ -215,6 +223,7 @@ def cross_entropy(
         hit,
         logprob,
         entropy,
+        lse_low,
     )
 
 

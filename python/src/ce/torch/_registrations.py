@@ -175,10 +175,12 @@ def _reference_outputs(
     if wanted["logprob"] and target.is_floating_point():
         raise ValueError("ce::cross_entropy: return_logprob is True; expected False where target holds probabilities")
     dtype = torch.float32 if flags[0] and logits.dtype != torch.float64 else logits.dtype
-    made = _reference.cross_entropy(
-        logits, target, weight, _checked(options), dtype, upstream, *inputs, wanted["entropy"]
-    )
-    made = made._replace(lse=made.lse.detach().float())
+    names = [name for name, is_wanted in wanted.items() if is_wanted]
+    made = _reference.cross_entropy(logits, target, weight, _checked(options), dtype, upstream, *inputs, names)
+    lse = made.lse.detach()
+    made = made._replace(lse=lse.float())
+    if made.lse_low is not None:
+        made = made._replace(lse_low=made.lse_low + (lse - lse.float()).float())
     empty = _new_outputs(logits, rest, logits.new_empty)
     return tuple(
         one if given and one is not None else nothing for one, nothing, given in zip(made, empty, wanted.values())
@@ -228,6 +230,7 @@ def _reference_backward(
     lse: Tensor,
     upstream: Tensor | None,
     logprob: Tensor | None,
+    lse_low: Tensor | None,
     entropy: Tensor | None,
     entropy_upstream: Tensor | None,
     lse_upstream: Tensor | None,
@@ -296,7 +299,7 @@ def _gradient_from_lse(
         row_weight, _, divisor = of_rows
         of_lse = _reference.gradient_of_lse(None, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
     upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
-    saved = (lse, upstream, logprob, None, None, of_lse, *of_rows)
+    saved = (lse, upstream, logprob, None, None, None, of_lse, *of_rows)
     return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none
 
 
@@ -362,7 +365,7 @@ def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor,
     ctx.set_materialize_grads(False)
     differentiable = ("loss", "lse", *(name for name in ("z_loss", "entropy") if wanted[name]))
     ctx.mark_non_differentiable(*(one for name, one in zip(made._fields, made) if name not in differentiable))
-    saved = (made.logprob if wanted["logprob"] else None, made.entropy if wanted["entropy"] else None)
+    saved = (getattr(made, name) if wanted[name] else None for name in ("logprob", "lse_low", "entropy"))
     ctx.save_for_backward(logits, target, weight, made.lse, *saved, *of_rows)
     ctx.inputs = len(inputs)
 
@@ -374,14 +377,14 @@ def _gradient_of_cross_entropy(
     of_entropy = others[_reference.ENTROPY - _reference.LSE - 1]
     if of_loss is None and of_z_loss is None and of_lse is None and of_entropy is None:
         return None, *rest
-    logits, target, weight, lse, logprob, entropy, *of_rows = ctx.saved_tensors
+    logits, target, weight, lse, logprob, lse_low, entropy, *of_rows = ctx.saved_tensors
     upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
     if of_entropy is None:
         entropy = None
     if of_z_loss is not None:
         row_weight, _, divisor = of_rows
         of_lse = _reference.gradient_of_lse(of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
-    saved = (lse, upstream, logprob, entropy, of_entropy, of_lse, *of_rows)
+    saved = (lse, upstream, logprob, lse_low, entropy, of_entropy, of_lse, *of_rows)
     return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
 
 

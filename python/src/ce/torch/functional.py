@@ -33,7 +33,6 @@ _loss = _native.fast(_operators._cross_entropy_loss)
 _forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
 _new_tuple = tuple.__new__
-_ENTROPY = _reference.ENTROPY - 1  # among what may be returned beside the loss
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -57,6 +56,8 @@ class CrossEntropyOutput(NamedTuple):
     """One float32 a row: the log-probability of the target, without a gradient; 0 in rows left out."""
     entropy: Tensor | None = None
     """One float32 a row: the entropy, without a gradient; 0 in rows left out."""
+    lse_low: Tensor | None = None
+    """One float32 a row: what lse lost when it was rounded; the exact one is lse.double() + lse_low."""
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
@@ -205,6 +206,7 @@ def cross_entropy(
     return_hit: bool = False,
     return_logprob: bool = False,
     return_entropy: bool = False,
+    return_lse_low: bool = False,
 ) -> Any:
     """Cross entropy of logits, as :func:`torch.nn.functional.cross_entropy`, with more options by keyword.
 
@@ -247,7 +249,7 @@ def cross_entropy(
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
             call on the stream has met is raised before this one runs, and the message says so.
-        return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy: return a
+        return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy, return_lse_low: return a
             :class:`CrossEntropyOutput` with these too; return_hit and return_logprob only for class indices. See
             :func:`logprobs_and_entropy` for log-probabilities and entropies with gradients.
 
@@ -289,6 +291,7 @@ def cross_entropy(
             return_hit=return_hit,
             return_logprob=return_logprob,
             return_entropy=return_entropy,
+            return_lse_low=return_lse_low,
         )
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
@@ -312,7 +315,16 @@ def cross_entropy(
             )
         cap = 0.0 if softcap is None else softcap
         numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-        asked = return_z_loss or return_lse or return_argmax or return_hit or return_logprob or return_entropy
+        returned = (
+            return_z_loss,
+            return_lse,
+            return_argmax,
+            return_hit,
+            return_logprob,
+            return_entropy,
+            return_lse_low,
+        )
+        asked = True in returned
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
         # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
         if (
@@ -353,7 +365,7 @@ def cross_entropy(
             f32_loss,
             inplace_backward,
             check,
-            (return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy),
+            returned,
         )
     except _arguments.REFUSALS as error:
         given = {
@@ -491,9 +503,8 @@ def _cross_entropy(
             )
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
-        outputs = _reference.cross_entropy(
-            input, target, weight, numbers, result_dtype, upstream, *others, wants_entropy=returned[_ENTROPY]
-        )
+        names = [name for name, is_wanted in zip(CrossEntropyOutput._fields[1:], returned) if is_wanted]
+        outputs = _reference.cross_entropy(input, target, weight, numbers, result_dtype, upstream, *others, names)
         if code != 0 and not return_lse:
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, returned) if asked else outputs.loss

@@ -171,7 +171,7 @@ def _in_kernels(
         if wants_gradient:
             functional.refuse_functorch(name)
             return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
-        return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[1:]
+        return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[:2]
     except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
 
