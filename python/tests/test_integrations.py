@@ -228,6 +228,51 @@ def test_flash_attn_function(device, seed):
     torch.testing.assert_close(*grads, rtol=1e-2, atol=1e-5)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_flash_attn_with_a_precomputed_logsumexp(reduction, in_place, device, seed):
+    """It is used where flash-attn uses it: by its losses one sees which one was."""
+    leaf, target = batch(device)
+    known = torch.logsumexp(leaf.detach(), 1)
+
+    def both(lse, **options):
+        own = flash_attn.CrossEntropyLoss(
+            reduction=reduction, inplace_backward=in_place, return_z_loss=True, lse_square_scale=1e-3, **options
+        )
+        loss, z_loss = own(leaf * 1, target, lse)
+        (grad,) = torch.autograd.grad(loss.sum(), leaf)
+        return loss.detach(), z_loss, grad
+
+    for one, other in zip(both(known), both(None)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    counts = target != IGNORED
+    rise = 1 + 1e-3 * ((known + 1) ** 2 - known**2)
+    rise = {"none": rise.where(counts, 0), "sum": rise[counts].sum(), "mean": rise[counts].mean()}[reduction]
+    torch.testing.assert_close(both(known + 1)[0], both(None)[0] + rise, rtol=1e-4, atol=1e-4)
+    for options in ({"label_smoothing": 0.1}, {"logit_scale": 0.7}):
+        for one, other in zip(both(known + 1, **options), both(None, **options)):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_flash_attn_refuses(in_place, device, seed):
+    logits, target = batch(device)
+    for wrong, kind, message in (
+        ({"labels": target.float()}, TypeError, "labels.dtype is torch.float32"),
+        ({"labels": target.short()}, TypeError, "labels.dtype is torch.int16"),
+        ({"labels": target[:3]}, ValueError, r"target has sizes \[3\]"),
+        ({"logit_scale": torch.ones(6, device=device)}, TypeError, "logit_scale is a tensor"),
+        ({"logit_scale": "1"}, TypeError, "logit_scale is '1'"),
+        ({"label_smoothing": 2.0}, ValueError, "label_smoothing is 2"),
+        ({"precomputed_lse": torch.ones(5, device=device)}, ValueError, r"precomputed_lse has sizes \[5\]"),
+        ({"precomputed_lse": torch.ones(6, device=device).half()}, TypeError, "precomputed_lse.dtype is torch.float16"),
+        ({"precomputed_lse": [1.0] * 6}, TypeError, "precomputed_lse is of type list"),
+    ):
+        given = {"labels": target, "inplace_backward": in_place, **wrong}
+        with pytest.raises(kind, match=message):
+            flash_attn.cross_entropy_loss(logits * 1, **given)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_quack(reduction, device, seed):
     logits, target = batch(device, torch.bfloat16)

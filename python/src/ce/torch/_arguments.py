@@ -44,7 +44,9 @@ _INTEGER = _Kind("an integer", _is_integer)
 _EITHER = _Kind("a number or a tensor", _is_number)
 _KINDS = {
     **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
-    **dict.fromkeys(("weight", "row_weight", "given_lse", "linear_bias", "mask", "row_mask"), _TENSOR),
+    **dict.fromkeys(
+        ("weight", "row_weight", "given_lse", "precomputed_lse", "labels", "linear_bias", "mask", "row_mask"), _TENSOR
+    ),
     **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
     **dict.fromkeys(("label_smoothing", "z_loss", "softcap", "token_scaling"), _NUMBER),
     **dict.fromkeys(("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens"), _INTEGER),

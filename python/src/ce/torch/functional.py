@@ -418,7 +418,7 @@ def _cross_entropy(
                 f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
                 "inplace_backward, and what is returned beside z_loss"
             )
-        _check_sizes("given_lse", given_lse, input)
+        check_given_lse(given_lse, input, name)
     of_torch = (
         not has_kernels_for(input)
         or input.numel() == 0
@@ -618,12 +618,20 @@ def _upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
     return upstream.reshape(expected)
 
 
-def _check_sizes(argument: str, given: Tensor, input: Tensor) -> None:
+def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "given_lse") -> None:
+    """
+    Args:
+        name, argument: of the function and its argument, for errors.
+
+    Raises:
+        ValueError: other sizes than those of the rows.
+        TypeError: a dtype that kernels do not take.
+    """
     expected = _row_sizes(input)
     if list(given.shape) != expected:
-        raise ValueError(
-            f"ce.torch.cross_entropy: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row"
-        )
+        raise ValueError(f"{name}: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row")
+    if has_kernels_for(input):
+        _arguments.require_dtype(name, argument, given, torch.float32)
 
 
 def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
