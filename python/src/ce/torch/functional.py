@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -243,7 +243,8 @@ def cross_entropy(
             as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
-            call on the stream has met is raised before this one runs, and the message says so.
+            call on the stream has met is raised before this one runs, and the message says so. It breaks the graph of
+            torch.compile.
         return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy: return a
             :class:`CrossEntropyOutput` with these too; return_hit and return_logprob only for class indices. See
             :func:`logprobs_and_entropy` for log-probabilities and entropies with gradients.
@@ -255,38 +256,38 @@ def cross_entropy(
         ValueError: sizes or options that do not fit.
         TypeError: a dtype that does not.
         IndexError: a target out of range, with check.
-        RuntimeError: a weight, row weight, scale or divisor that requires a gradient, or a transform of ``torch.func``.
+        RuntimeError: a weight, row weight, scale or divisor that requires a gradient, a transform of ``torch.func``, or
+            check in ``torch.export``.
     """
-    if has_torch_function_variadic(input, target, weight):
-        return handle_torch_function(
-            cross_entropy,
-            (input, target, weight),
-            input,
-            target,
-            weight,
-            ignore_index=ignore_index,
-            reduction=_reduction.legacy_get_string(size_average, reduce)
+    is_overridden = has_torch_function_variadic(input, target, weight)
+    if is_overridden or (check and _is_compiling()):
+        options = {
+            "ignore_index": ignore_index,
+            "reduction": _reduction.legacy_get_string(size_average, reduce)
             if size_average is not None or reduce is not None
             else reduction,
-            label_smoothing=label_smoothing,
-            z_loss=z_loss,
-            softcap=softcap,
-            logit_scale=logit_scale,
-            token_scaling=token_scaling,
-            row_weight=row_weight,
-            divisor=divisor,
-            given_lse=given_lse,
-            upstream=upstream,
-            loss_dtype=loss_dtype,
-            inplace_backward=inplace_backward,
-            check=check,
-            return_z_loss=return_z_loss,
-            return_lse=return_lse,
-            return_argmax=return_argmax,
-            return_hit=return_hit,
-            return_logprob=return_logprob,
-            return_entropy=return_entropy,
-        )
+            "label_smoothing": label_smoothing,
+            "z_loss": z_loss,
+            "softcap": softcap,
+            "logit_scale": logit_scale,
+            "token_scaling": token_scaling,
+            "row_weight": row_weight,
+            "divisor": divisor,
+            "given_lse": given_lse,
+            "upstream": upstream,
+            "loss_dtype": loss_dtype,
+            "inplace_backward": inplace_backward,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "return_logprob": return_logprob,
+            "return_entropy": return_entropy,
+        }
+        if is_overridden:
+            return handle_torch_function(cross_entropy, (input, target, weight), input, target, weight, **options)
+        return call_checked(cross_entropy, input, target, weight, **options)
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     try:
@@ -461,7 +462,7 @@ def _cross_entropy(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"
         )
-    if check and not _is_compiling():
+    if check:
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
     numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
@@ -473,7 +474,7 @@ def _cross_entropy(
         loss, of_z = _from_lse(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
         )
-        if check and not _is_compiling():
+        if check:
             check_targets(input)
         if not return_z_loss:
             return loss
@@ -554,6 +555,22 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
         return upstream
     _arguments.require_dtype(name, "upstream", upstream, dtype, *_arguments.KERNEL_DTYPES)
     return upstream.to(dtype)
+
+
+def _call_checked(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """A call with check=True from code that is compiled: between two graphs, as it waits.
+
+    Raises:
+        RuntimeError: there is no place between graphs: in torch.export.
+    """
+    if _is_compiling():
+        raise RuntimeError(
+            f"ce.torch.{function.__name__}: check is True; expected False in a graph, as it waits for the GPU"
+        )
+    return function(*args, **named)
+
+
+call_checked = torch.compiler.disable(_call_checked, reason="check=True waits for the GPU")
 
 
 def check_targets(input: Tensor, of_earlier_calls: bool = False) -> None:

@@ -98,9 +98,37 @@ def linear_cross_entropy(
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
     name = "linear_cross_entropy"
-    if has_torch_function_variadic(input, linear_weight, target):
-        arguments = {key: value for key, value in locals().items() if key not in ("input", "linear_weight", "target")}
-        arguments.pop("name")
+    is_overridden = has_torch_function_variadic(input, linear_weight, target)
+    if is_overridden or (check and torch.compiler.is_compiling()):
+        arguments = {
+            "linear_bias": linear_bias,
+            "weight": weight,
+            "reduction": reduction,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "options": options,
+            "z_loss": z_loss,
+            "softcap": softcap,
+            "logit_scale": logit_scale,
+            "token_scaling": token_scaling,
+            "row_weight": row_weight,
+            "divisor": divisor,
+            "upstream": upstream,
+            "valid_tokens": valid_tokens,
+            "loss_dtype": loss_dtype,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "memory_budget": memory_budget,
+            "chunk_tokens": chunk_tokens,
+            "logits_dtype": logits_dtype,
+            "accumulate": accumulate,
+            "exponentials": exponentials,
+        }
+        if not is_overridden:
+            return functional.call_checked(linear_cross_entropy, input, linear_weight, target, **arguments)
         return handle_torch_function(
             linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
         )
@@ -207,7 +235,6 @@ def linear_cross_entropy(
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
         numbers = (ignore, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
         f32_loss = result is torch.float32 or logits is torch.float32
-        check = check and not torch.compiler.is_compiling()
         if check:
             functional.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
