@@ -152,8 +152,9 @@ def linear_cross_entropy(
         _arguments.require_dtype(f"ce.torch.{name}", "target", target, *_INDEX_DTYPES)
     elif return_hit:
         raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
-    if weight is not None and not weight.is_floating_point():
-        raise TypeError(f"ce.torch.{name}: weight.dtype is {weight.dtype}; expected a floating point dtype")
+    for argument, given in (("weight", weight), ("row_weight", row_weight), ("upstream", upstream)):
+        if isinstance(given, Tensor):
+            _require_dtype(name, argument, given, input.dtype)
     if upstream is not None and not isinstance(upstream, Tensor):
         upstream = torch.full((), upstream, dtype=torch.float32, device=input.device)
     if divisor is not None:
@@ -182,6 +183,11 @@ def linear_cross_entropy(
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected torch.float32 or {dtype}")
+    if not has_classes and torch.promote_types(target.dtype, logits) is not logits:
+        raise TypeError(
+            f"ce.torch.{name}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
+            "(logits_dtype)"
+        )
     result = loss_dtype or (torch.float32 if is_autocast else dtype)
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
@@ -192,7 +198,7 @@ def linear_cross_entropy(
 
     row_scale = None
     if isinstance(logit_scale, Tensor):
-        row_scale = _rows_of(name, "logit_scale", logit_scale, rows)
+        row_scale = _rows_of(name, "logit_scale", logit_scale, rows, input.dtype)
         logit_scale = 1.0
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
@@ -340,7 +346,7 @@ def linear_logprobs_and_entropy(
         return logprob.masked_fill(left_out, 0.0) + excess, entropy.masked_fill(left_out, 0.0) + excess
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
+    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
     memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
@@ -428,6 +434,16 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
     for argument, tensor in (("input", input), ("linear_weight", weight)):
         if not tensor.is_floating_point():
             raise TypeError(f"ce.torch.{name}: {argument} is {tensor.dtype}; expected a floating point dtype")
+    if input.dtype is torch.float64 or weight.dtype is torch.float64:
+        _arguments.require_dtype(f"ce.torch.{name}", "linear_weight", weight, input.dtype)
+    if bias is not None:
+        _require_dtype(name, "linear_bias", bias, input.dtype)
+
+
+def _require_dtype(name: str, argument: str, given: Tensor, of_input: torch.dtype) -> None:
+    """What would lose digits is refused: float64 goes with a layer in float64."""
+    also = (torch.float64,) if of_input is torch.float64 else ()
+    _arguments.require_dtype(f"ce.torch.{name}", argument, given, *_arguments.KERNEL_DTYPES, *also)
 
 
 def _check_devices(name: str, input: Tensor, **others: Any) -> None:
@@ -444,8 +460,9 @@ def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) ->
         )
 
 
-def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tensor:
+def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input: torch.dtype) -> Tensor:
     """One element a row, in float32."""
+    _require_dtype(name, argument, given, of_input)
     if given.shape != rows:
         raise ValueError(
             f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected a number, or {list(rows)}, one for "

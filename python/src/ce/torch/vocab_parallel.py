@@ -137,6 +137,8 @@ def vocab_parallel_cross_entropy(
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
+    if probabilities and torch.promote_types(target.dtype, logits.dtype) is not logits.dtype:
+        raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, that of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
     if plan not in _PLANS:

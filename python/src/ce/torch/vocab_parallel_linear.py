@@ -110,6 +110,8 @@ def vocab_parallel_linear_cross_entropy(
         if number is not None and number < 1:
             raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
     for name, given in (("weight", weight), ("row_weight", row_weight)):
+        if given is not None:
+            linear._require_dtype(_NAME, name, given, input.dtype)
         if given is not None and given.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
     functional.refuse_functorch(_NAME, "linear")
@@ -126,7 +128,7 @@ def vocab_parallel_linear_cross_entropy(
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, z_loss != 0.0)
     row_scale = None
     if isinstance(logit_scale, Tensor):
-        row_scale, logit_scale = linear._rows_of(_NAME, "logit_scale", logit_scale, rows), 1.0
+        row_scale, logit_scale = linear._rows_of(_NAME, "logit_scale", logit_scale, rows, input.dtype), 1.0
     options = {
         "weight": weight,
         "group": group,
