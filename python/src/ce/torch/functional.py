@@ -112,9 +112,11 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         dim = F._get_softmax_dim(  # type: ignore[attr-defined]
             "log_softmax" if logarithm else "softmax", input.dim(), stacklevel + 1
         )
+    name = "log_softmax" if logarithm else "softmax"
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"ce.torch.{name}: dtype is {dtype!r}; expected a torch.dtype or None")
     if dtype is not None and input.dtype is not dtype:
         input = input.to(dtype)
-    name = "log_softmax" if logarithm else "softmax"
     if not has_kernels_for(input) or (not _is_compiling() and _is_patched_in_transform(name)):
         return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
     if _is_compiling():
@@ -535,6 +537,8 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
         return torch.full((), divisor, dtype=dtype, device=input.device)
     if divisor.numel() != 1:
         raise ValueError(f"{name}: divisor has sizes {list(divisor.shape)}; expected a number, or one element")
+    if divisor.is_complex() or divisor.dtype is torch.bool:
+        raise TypeError(f"{name}: divisor.dtype is {divisor.dtype}; expected that of a real number")
     if divisor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'divisor' is not implemented")
     return divisor.to(dtype)

@@ -175,6 +175,9 @@ def linear_cross_entropy(
         raise ValueError(
             f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
         )
+    _check_memory(name, memory_budget, chunk_tokens)
+    if exponentials not in (None, True, False):
+        raise TypeError(f"ce.torch.{name}: exponentials is {exponentials!r}; expected True, False or None")
     if valid_tokens is not None:
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
@@ -182,7 +185,7 @@ def linear_cross_entropy(
     is_autocast = torch.is_autocast_enabled(_device_type(input))
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected torch.float32 or {dtype}")
+        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_f32_or(dtype)}")
     if not has_classes and torch.promote_types(target.dtype, logits) is not logits:
         raise TypeError(
             f"ce.torch.{name}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
@@ -190,7 +193,7 @@ def linear_cross_entropy(
         )
     result = loss_dtype or (torch.float32 if is_autocast else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
+        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected {_f32_or(dtype)}")
     asked = return_z_loss or return_lse or return_argmax or return_hit
     wants_z_loss = return_z_loss and z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
@@ -331,6 +334,7 @@ def linear_logprobs_and_entropy(
         raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
+    _check_memory(name, memory_budget, chunk_tokens)
     if valid_tokens is not None:
         _check_valid_tokens(name, valid_tokens, index.numel())
     dtype = _dtype_of(input, linear_weight)
@@ -518,7 +522,19 @@ def _memory(
     )
 
 
+def _f32_or(dtype: torch.dtype) -> str:
+    return "torch.float32" if dtype is torch.float32 else f"torch.float32 or {dtype}"
+
+
+def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:
+    for argument, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
+        if number is not None and number < 1:
+            raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected 1 or more, or None")
+
+
 def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
+    if isinstance(valid_tokens, Tensor):  # to look at it would wait for the GPU
+        raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
     if not 0 <= valid_tokens <= tokens:
         raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
-from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
+from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, _require_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
 
@@ -99,6 +99,7 @@ def vocab_parallel_linear_cross_entropy(
         RuntimeError: a transform of ``torch.func``, or a derivative that is not implemented; or plan is "exchange", and
             a rank cannot: it says which, and why.
     """
+    _require_group(f"ce.torch.{_NAME}", group)
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
