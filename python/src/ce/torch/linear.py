@@ -259,7 +259,7 @@ def linear_cross_entropy(
                 divisor=divisor,
             ),
             numbers,
-            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
+            _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
@@ -352,7 +352,7 @@ def linear_logprobs_and_entropy(
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
-    memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
+    memory = _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     layer = (_flat_hidden(input), linear_weight, linear_bias)
     logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
@@ -505,6 +505,7 @@ def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
 
 
 def _memory(
+    name: str,
     budget: int | None,
     chunk_tokens: int | None,
     logits_dtype: torch.dtype | None,
@@ -515,8 +516,8 @@ def _memory(
     return _linear.Memory(
         budget or 0,
         chunk_tokens or 0,
-        _linear.dtype_code(logits_dtype, "logits_dtype"),
-        _linear.dtype_code(accumulate, "accumulate"),
+        _linear.dtype_code(logits_dtype, name, "logits_dtype"),
+        _linear.dtype_code(accumulate, name, "accumulate"),
         -1 if valid_tokens is None else valid_tokens,
         -1 if exponentials is None else int(exponentials),
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ce.torch import _arguments, _autograd, _native, functional
-from ce.torch.integrations._shared import f32_for
+from ce.torch.integrations._shared import class_indices, f32_for
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
@@ -47,7 +47,7 @@ def cross_entropy_loss(
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
     name = "ce.torch.cross_entropy_loss"
-    _arguments.require_dtype(name, "labels", labels, torch.int64, torch.int32, torch.uint8)
+    labels = class_indices(name, "labels", labels)
     if isinstance(logit_scale, Tensor):
         raise TypeError(f"{name}: logit_scale is a tensor; expected a number")
     options: dict[str, Any] = {
@@ -72,7 +72,6 @@ def cross_entropy_loss(
     if lse is not None:
         functional.check_given_lse(lse, logits, name, "precomputed_lse")
     if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
-        labels = labels.long() if labels.dtype is torch.uint8 else labels
         try:
             loss, z_loss = _OverLogits.apply(logits, labels, lse, options)
         except (RuntimeError, ValueError) as error:
