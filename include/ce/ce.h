@@ -143,7 +143,7 @@ typedef struct ce_tensor {
   void* data;  ///< the first element, aligned to the size of an element
   ce_dtype dtype;
   int64_t rows;
-  int64_t columns;        ///< 1 or more
+  int64_t columns;        ///< 1 or more; 0 where softmax or its gradient has nothing to compute
   int64_t row_stride;     ///< elements from one row to the next, or CE_CONTIGUOUS
   int64_t column_stride;  ///< elements from one column to the next
   int64_t batch_rows;     ///< rows of a batch, a divisor of `rows`; 0: all are one batch

@@ -35,7 +35,7 @@ struct [[gnu::may_alias]] BasicTensor {
   Void* data = nullptr;  ///< the first element, aligned to the size of an element
   DType dtype = DType::f32;
   std::int64_t rows = 0;
-  std::int64_t columns = 1;
+  std::int64_t columns = 1;  ///< 1 or more; 0 where softmax or its gradient has nothing to compute
   std::int64_t row_stride = contiguous;  ///< elements from one row to the next
   std::int64_t column_stride = 1;        ///< elements from one column to the next
   std::int64_t batch_rows = 0;           ///< rows of a batch, a divisor of `rows`; 0: all are one batch

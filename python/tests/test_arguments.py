@@ -219,6 +219,10 @@ def test_check_needs_no_gpu(device, monkeypatch):
 def test_check_refuses_other_devices():
     with pytest.raises(ValueError, match="device is 'meta'; expected a GPU or the CPU"):
         ct.check("meta")
+    with pytest.raises(RuntimeError, match=r"ce\.torch\.check: device is 'gpu'; expected a GPU or the CPU"):
+        ct.check("gpu")
+    with pytest.raises(TypeError, match=r"ce\.torch\.check: device is 1.5; expected a GPU or the CPU"):
+        ct.check(1.5)
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------
@@ -255,6 +259,8 @@ CROSS_ENTROPY = {
     "whole upstream": (TypeError, r"upstream\.dtype is torch\.int64; expected", {"upstream": torch.tensor(2)}),
     "rows of upstream": (ValueError, r"upstream (has sizes \[3\]|is 3 x 1)", {"upstream": torch.ones(3)}),
     "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
+    "complex divisor": (TypeError, r"divisor\.dtype is torch\.complex64; expected", {"divisor": torch.tensor(1j)}),
+    "bool divisor": (TypeError, r"divisor\.dtype is torch\.bool; expected", {"divisor": torch.tensor(True)}),
     "a column of weights": (
         ValueError,
         r"weight has sizes \[8, 1\]; expected \[8\]",
@@ -290,12 +296,18 @@ def test_softmax_names_what_is_wrong(name, device):
         for dim in ("a", 1.0):
             with pytest.raises(TypeError, match=f"^ce.torch.{name}: dim is {dim!r}; expected an integer"):
                 function(x, dim)
+        with pytest.raises(TypeError, match=f"^ce.torch.{name}: dtype is 'float32'; expected a torch.dtype or None"):
+            function(x, 0, dtype="float32")
 
 
 LINEAR = {
     "half a chunk": (TypeError, "chunk_tokens is 1.5; expected an integer or None", {"chunk_tokens": 1.5}),
     "half a byte": (TypeError, "memory_budget is 2.5; expected an integer or None", {"memory_budget": 2.5}),
     "half a token": (TypeError, "valid_tokens is 1.5; expected an integer or None", {"valid_tokens": 1.5}),
+    "no chunk": (ValueError, "chunk_tokens is 0; expected 1 or more", {"chunk_tokens": 0}),
+    "no memory": (ValueError, "memory_budget is 0; expected 1 or more", {"memory_budget": 0}),
+    "tokens on the device": (TypeError, "valid_tokens is a tensor; expected", {"valid_tokens": torch.tensor(4)}),
+    "text as exponentials": (TypeError, "exponentials is 'a'; expected True, False", {"exponentials": "a"}),
     "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
     "list as input": (TypeError, "input is of type list; expected a tensor", {"input": [[1.0] * HIDDEN]}),
     "None as target": (TypeError, "target is of type NoneType; expected a tensor", {"target": None}),
@@ -328,6 +340,7 @@ RANKS = {
     "wide weight": (TypeError, r"weight\.dtype is torch\.float64; expected", {"weight": float64(CLASSES)}),
     "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
     "divisor of a sum": (ValueError, "divisor is 3; expected None", {"divisor": 3, "reduction": "sum"}),
+    "number as group": (TypeError, "group is of type int; expected a ProcessGroup or None", {"group": 3}),
 }
 
 
@@ -343,6 +356,20 @@ def test_calls_of_ranks_name_what_is_wrong(case, device):
     layer = {"input": logits, "linear_weight": torch.zeros(CLASSES, CLASSES, device=device)}
     with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
         ct.vocab_parallel_linear_cross_entropy(**{**layer, "target": target, **on(device, given)})
+
+
+def test_a_single_rank_has_all_classes(device):
+    logits, target = torch.zeros(ROWS, CLASSES, device=device), torch.arange(ROWS, device=device)
+    for given, kind, message in (
+        ({"classes": CLASSES + 1}, ValueError, "classes is 9; expected at most the 8"),
+        ({"first_class": 1}, ValueError, "first_class is 1; expected 0 on a single rank"),
+        ({"target": target.short()}, TypeError, r"target\.dtype is torch\.int16; expected torch\.int64"),
+        ({"target": logits.double()}, TypeError, r"target\.dtype is torch\.float64; expected torch\.float32"),
+    ):
+        with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_cross_entropy: " + message):
+            ct.vocab_parallel_cross_entropy(**{"logits": logits, "target": target, **given})
+    made = ct.vocab_parallel_cross_entropy(logits, target.to(torch.uint8), classes=CLASSES - 1)
+    torch.testing.assert_close(made, torch.log(torch.tensor(CLASSES - 1.0, device=device)))
 
 
 def test_what_wraps_a_function_is_not_seen(device):

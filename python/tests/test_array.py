@@ -203,7 +203,11 @@ def test_a_context_is_closed_once():
 
 BAD = {
     "no array": (TypeError, "input is a list", lambda x, c: ce.array.softmax([[1.0]], out=x, context=c)),
-    "dtype": (TypeError, "DLPack dtype", lambda x, c: ce.array.softmax(x.astype(np.float64), out=x, context=c)),
+    "dtype": (
+        TypeError,
+        "input is of float64; expected float32",
+        lambda x, c: ce.array.softmax(x.astype(np.float64), out=x, context=c),
+    ),
     "two dtypes": (TypeError, "dtype", lambda x, c: ce.array.softmax(x.astype(np.float16), out=x, context=c)),
     "sizes": (
         ValueError,
@@ -229,6 +233,12 @@ BAD = {
     ),
     "stream": (TypeError, "stream is 'now'", lambda x, c: ce.array.softmax(x, out=x, stream="now", context=c)),
     "policy": (ValueError, "policy is 'now'", lambda x, c: ce.array.Context("host", policy="now")),
+    "list of policies": (ValueError, r"policy is \['tune'\]", lambda x, c: ce.array.Context("host", policy=["tune"])),
+    "number as database": (
+        TypeError,
+        "database is 5; expected a path",
+        lambda x, c: ce.array.Context("host", database=5),
+    ),
     "device": (ValueError, "device", lambda x, c: ce.array.Context("tpu")),
     "device's type": (TypeError, "device is 1; expected 'cuda'", lambda x, c: ce.array.Context(1)),
     "seconds": (TypeError, "tuning_seconds is '2'", lambda x, c: ce.array.Context("host", tuning_seconds="2")),

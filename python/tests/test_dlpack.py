@@ -135,8 +135,8 @@ def refusals():
         return pytest.param(error, message, given, id=message)
 
     return [
-        case(TypeError, r"input has the DLPack dtype \(2, 64, 1\)", input=Producer(np.ones((2, 8)))),
-        case(TypeError, r"input has the DLPack dtype \(2, 32, 2\)", input=Producer(matrix, lanes=2)),
+        case(TypeError, "input is of float64; expected", input=Producer(np.ones((2, 8)))),
+        case(TypeError, "input is of float32 in vectors of 2", input=Producer(matrix, lanes=2)),
         case(ValueError, "input is of version 2 of DLPack; expected 1", input=Producer(matrix, major=2)),
         case(ValueError, "out cannot be written; .* not read-only", out=Producer(matrix, flags=1)),
         case(ValueError, "out cannot be written; .* a copy of itself", out=Producer(matrix, flags=2)),

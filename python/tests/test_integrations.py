@@ -9,7 +9,7 @@ from torch import Tensor
 
 import ce.torch as ct
 from ce.torch.integrations import flash_attn, liger, quack, torchtitan, transformer_engine, transformers, trl
-from conftest import HAS_GPU
+from conftest import needs_gpu
 
 IGNORED = -100
 DTYPES = [torch.float32, torch.bfloat16]
@@ -136,20 +136,9 @@ def test_liger_has_a_short_name():
     assert ct.liger.fused_linear_cross_entropy is liger.liger_fused_linear_cross_entropy
 
 
+@needs_gpu
 def test_liger_beside_itself(seed):
-    """Signatures everywhere; numbers where its kernels run."""
     theirs = pytest.importorskip("liger_kernel.transformers.functional")
-    import inspect
-
-    def names(function):
-        return [p.name for p in inspect.signature(function).parameters.values()]
-
-    own = names(liger.liger_cross_entropy)
-    assert own[: len(names(theirs.liger_cross_entropy))] == names(theirs.liger_cross_entropy)
-    module = pytest.importorskip("liger_kernel.transformers").LigerCrossEntropyLoss
-    assert names(liger.LigerCrossEntropyLoss.__init__) == names(module.__init__)
-    if not HAS_GPU:
-        pytest.skip("its kernels need a GPU")
     logits, target = batch(torch.device("cuda"), sizes=(64, 3000))
     options = {"lse_square_scale": 1e-3, "label_smoothing": 0.1, "return_z_loss": True}
     made = liger.liger_cross_entropy(logits, target, **options)
@@ -228,6 +217,51 @@ def test_flash_attn_function(device, seed):
     torch.testing.assert_close(*grads, rtol=1e-2, atol=1e-5)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_flash_attn_with_a_precomputed_logsumexp(reduction, in_place, device, seed):
+    """It is used where flash-attn uses it: by its losses one sees which one was."""
+    leaf, target = batch(device)
+    known = torch.logsumexp(leaf.detach(), 1)
+
+    def both(lse, **options):
+        own = flash_attn.CrossEntropyLoss(
+            reduction=reduction, inplace_backward=in_place, return_z_loss=True, lse_square_scale=1e-3, **options
+        )
+        loss, z_loss = own(leaf * 1, target, lse)
+        (grad,) = torch.autograd.grad(loss.sum(), leaf)
+        return loss.detach(), z_loss, grad
+
+    for one, other in zip(both(known), both(None)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    counts = target != IGNORED
+    rise = 1 + 1e-3 * ((known + 1) ** 2 - known**2)
+    rise = {"none": rise.where(counts, 0), "sum": rise[counts].sum(), "mean": rise[counts].mean()}[reduction]
+    torch.testing.assert_close(both(known + 1)[0], both(None)[0] + rise, rtol=1e-4, atol=1e-4)
+    for options in ({"label_smoothing": 0.1}, {"logit_scale": 0.7}):
+        for one, other in zip(both(known + 1, **options), both(None, **options)):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_flash_attn_refuses(in_place, device, seed):
+    logits, target = batch(device)
+    for wrong, kind, message in (
+        ({"labels": target.float()}, TypeError, "labels.dtype is torch.float32"),
+        ({"labels": target.short()}, TypeError, "labels.dtype is torch.int16"),
+        ({"labels": target[:3]}, ValueError, r"target has sizes \[3\]"),
+        ({"logit_scale": torch.ones(6, device=device)}, TypeError, "logit_scale is a tensor"),
+        ({"logit_scale": "1"}, TypeError, "logit_scale is '1'"),
+        ({"label_smoothing": 2.0}, ValueError, "label_smoothing is 2"),
+        ({"precomputed_lse": torch.ones(5, device=device)}, ValueError, r"precomputed_lse has sizes \[5\]"),
+        ({"precomputed_lse": torch.ones(6, device=device).half()}, TypeError, "precomputed_lse.dtype is torch.float16"),
+        ({"precomputed_lse": [1.0] * 6}, TypeError, "precomputed_lse is of type list"),
+    ):
+        given = {"labels": target, "inplace_backward": in_place, **wrong}
+        with pytest.raises(kind, match=message):
+            flash_attn.cross_entropy_loss(logits * 1, **given)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_quack(reduction, device, seed):
     logits, target = batch(device, torch.bfloat16)
@@ -245,6 +279,8 @@ def test_quack(reduction, device, seed):
     assert_gradients(loss, F.cross_entropy(wide, target, weight.double(), reduction=reduction), logits, wide)
     with pytest.raises(ValueError, match="lse_partial is"):
         quack.cross_entropy(logits, target, lse_partial=parts[1:])
+    with pytest.raises(TypeError, match="lse_partial is of type list; expected a tensor"):
+        quack.cross_entropy(logits, target, lse_partial=[1.0])
 
 
 @pytest.mark.parametrize("reduce_loss", [False, True])
@@ -272,6 +308,10 @@ def test_transformer_engine(dtype, reduce_loss, device, seed):
     )
     nothing = torch.full_like(target, IGNORED)
     assert transformer_engine.parallel_cross_entropy(logits, nothing, reduce_loss=True).item() == 0
+    with pytest.raises(TypeError, match="parallel_cross_entropy: inp is of type NoneType; expected a tensor"):
+        transformer_engine.parallel_cross_entropy(None, target)
+    with pytest.raises(TypeError, match=r"cross_entropy_forward: target\.dtype is torch\.int16; expected torch\.int64"):
+        transformer_engine.cross_entropy_forward(logits, target.short(), 0.1, reduce_loss)
     with pytest.warns(FutureWarning, match="_input"):
         transformer_engine.parallel_cross_entropy(None, target, _input=logits)
 
@@ -365,8 +405,11 @@ def test_torchtitan(dtype, device, seed):
     assert_loss(ours, expected)
     assert_gradients(ours, expected, logits, wide)
     tokens = torch.tensor(5.0, device=device)
-    ours, numbers = torchtitan.TritonCrossEntropyLoss()(logits * 1, labels, tokens, step=3)
+    given = logits * 1
+    ours, numbers = torchtitan.TritonCrossEntropyLoss()(given, labels, tokens, step=3)
     assert numbers == {}
+    if dtype is not torch.float64:  # as there: the backward has nothing left to do but a factor
+        assert torch.autograd.grad(ours, given, retain_graph=True)[0].allclose(given / 5)
     assert_loss(ours, expected / 5)
     assert_gradients(ours, F.cross_entropy(wide.flatten(0, 1), labels.flatten(), reduction="sum") / 5, logits, wide)
 
@@ -454,9 +497,3 @@ def test_trl(sizes, device, seed):
     assert trl.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
     with pytest.raises(ValueError, match="temperature is 0"):
         trl.selective_log_softmax(logits, index, 0)
-
-
-def test_trl_beside_itself(seed):
-    theirs = pytest.importorskip("trl.trainer.utils").selective_log_softmax
-    logits, index = torch.randn(3, 7, 50), torch.randint(0, 50, (3, 7))
-    torch.testing.assert_close(trl.selective_log_softmax(logits, index), theirs(logits, index))

@@ -554,6 +554,41 @@ def test_what_is_wrong_is_said(device):
             ct.linear_cross_entropy(*arguments, **options)
 
 
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+def test_what_would_lose_digits_is_refused(cpu, device):
+    """float64 goes with a layer in float64 alone, and probabilities with logits of their dtype or a wider one."""
+    if device.type == "cpu":
+        ct.configure(cpu=cpu)
+    head = Head(device)
+    layer, rows = (head.input, head.weight, head.target), torch.ones(TOKENS, device=device, dtype=torch.float64)
+    wide = [one.double() for one in layer[:2]]
+    probabilities = torch.rand(TOKENS, CLASSES, device=device)
+    low = [one.bfloat16() for one in layer[:2]]
+    for arguments, options, message in (
+        ((layer[0], wide[1], layer[2]), {}, r"linear_weight\.dtype is torch\.float64; expected torch\.float32"),
+        ((wide[0], layer[1], layer[2]), {}, r"linear_weight\.dtype is torch\.float32; expected torch\.float64"),
+        (layer, {"linear_bias": wide[1][:, 0]}, r"linear_bias\.dtype is torch\.float64; expected torch\.float32"),
+        (layer, {"weight": wide[1][:, 0]}, r"weight\.dtype is torch\.float64"),
+        (layer, {"row_weight": rows}, r"row_weight\.dtype is torch\.float64"),
+        (layer, {"row_weight": rows.long()}, r"row_weight\.dtype is torch\.int64"),
+        (layer, {"logit_scale": rows}, r"logit_scale\.dtype is torch\.float64"),
+        (layer, {"upstream": rows}, r"upstream\.dtype is torch\.float64"),
+        ((*layer[:2], probabilities.double()), {}, r"target\.dtype is torch\.float64; expected torch\.float32"),
+        ((*low, probabilities), {}, r"target\.dtype is torch\.float32; expected torch\.bfloat16"),
+    ):
+        with pytest.raises(TypeError, match=r"ce\.torch\.linear_cross_entropy: " + message):
+            ct.linear_cross_entropy(*arguments, **options)
+    ct.linear_cross_entropy(*low, probabilities, logits_dtype=torch.float32)
+    for call, arguments in (
+        (ct.linear_logprobs_and_entropy, layer),
+        (ct.logprobs_and_entropy, (probabilities, layer[2])),
+    ):
+        with pytest.raises(TypeError, match=r"temperature\.dtype is torch\.float64; expected torch\.float32"):
+            call(*arguments, temperature=rows)
+    logprob, _ = ct.linear_logprobs_and_entropy(*wide, layer[2], temperature=rows)
+    assert logprob.dtype is torch.float64
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_cpu_goes_to_torch(dtype, seed):
     head = Head("cpu", dtype, bias=True)

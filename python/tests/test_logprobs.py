@@ -57,8 +57,12 @@ def test_both_and_their_gradients(dtype, sizes, cpu, device, seed):
             (expected_grad,) = torch.autograd.grad(expected_loss, wide, retain_graph=True)
             assert grad.dtype is dtype
             biggest = expected_grad.abs().max().item()
+            # What float32 rounds off a logsumexp, which is no less where the gradient is small.
+            rounded = (
+                1e-7 * (wide.abs().max() / 0.5).item() * max(u.abs().max().item() for u in upstreams if u is not None)
+            )
             torch.testing.assert_close(
-                grad.double(), expected_grad, rtol=2 * eps, atol=max(2 * eps, 1e-5) * biggest + 1e-7
+                grad.double(), expected_grad, rtol=2 * eps, atol=max(2 * eps, 1e-5) * biggest + rounded + 1e-7
             )
             if chosen is not None:
                 assert grad[~chosen].abs().sum() == 0

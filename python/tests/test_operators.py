@@ -192,6 +192,39 @@ def test_compiled_options_of_the_gradient(reduction, device, seed):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["alone", "linear"])
+def test_a_checked_call_breaks_the_graph(form, device, seed):
+    torch.compiler.reset()
+    weight = torch.randn(30, 30, device=device)
+    leaf, target = torch.randn(4, 30, device=device, requires_grad=True), torch.randint(0, 30, (4,), device=device)
+    wrong = target.clone()
+    wrong[2] = 30
+
+    def loss_of(leaf, target):
+        if form == "linear":
+            return ct.linear_cross_entropy(leaf * 2, weight, target, check=True) * 3
+        return ct.cross_entropy(leaf * 2, target, check=True) * 3
+
+    def of_one_graph(leaf, target):
+        return loss_of(leaf, target)
+
+    class Module(torch.nn.Module):
+        def forward(self, leaf, target):
+            return loss_of(leaf, target)
+
+    compiled = torch.compile(loss_of, backend="aot_eager")
+    loss, expected = compiled(leaf, target), loss_of(leaf, target)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.autograd.grad(loss, leaf), torch.autograd.grad(expected, leaf))
+    with pytest.raises(IndexError, match="row 2 with target 30"):
+        compiled(leaf, wrong)
+    torch.compiler.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="check=True waits for the GPU"):
+        torch.compile(of_one_graph, fullgraph=True, backend="aot_eager")(leaf, target)
+    with pytest.raises(RuntimeError, match=r"cross_entropy: check is True; expected False in a graph"):
+        torch.export.export(Module(), (leaf.detach(), target), strict=False)
+
+
 def test_compiled_modules_under_patch(device, seed):
     torch.compiler.reset()
     logits, target = torch.randn(4, 30, device=device, requires_grad=True), torch.randint(0, 30, (4,), device=device)

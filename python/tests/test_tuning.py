@@ -113,6 +113,10 @@ def test_stats_count_what_the_process_did(database):
         (lambda: ct.configure(cpu="gpu"), "cpu is 'gpu'; expected 'torch' or 'host'"),
         (lambda: ct.configure(tuning_seconds=-1), "tuning_seconds is -1"),
         (lambda: ct.configure(scratch_bytes=-1), "scratch_bytes is -1"),
+        (lambda: ct.configure(scratch_bytes=2**63), "scratch_bytes is 9223372036854775808; expected"),
+        (lambda: ct.configure(capture_bytes=True), "capture_bytes is True; expected a number of bytes"),
+        (lambda: ct.configure(policy=["tune"]), r"policy is \['tune'\]; expected one of"),
+        (lambda: ct.tune([(3, 4, torch.float64)], device="cpu"), r"dtype is torch\.float64; expected torch\.float32"),
         (lambda: ct.tune([(3,)]), r"shape is \(3,\)"),
         (lambda: ct.tune([(3, 4)], operations=["linear_loss"]), "hidden is None; expected the hidden size"),
         (lambda: ct.tune([(3, 0)]), r"shape is \(3, 0\)"),
@@ -126,6 +130,33 @@ def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
     assert ct.configure() == before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ct.configure(tuning_seconds="2"), "tuning_seconds is '2'; expected a number of seconds"),
+        (lambda: ct.configure(rank_patience=[1]), r"rank_patience is \[1\]; expected a number of seconds"),
+        (lambda: ct.configure(compare_ranks="yes"), "compare_ranks is 'yes'; expected True or False"),
+        (lambda: ct.configure(database=5), "database is 5; expected a path"),
+        (lambda: ct.restore(None), "settings is None; expected what configure"),
+        (lambda: ct.tune(3), "what is 3; expected shapes or a model"),
+    ],
+)
+def test_refuses_types(call, message):
+    before = ct.configure()
+    with pytest.raises(TypeError, match=message):
+        call()
+    assert ct.configure() == before
+
+
+def test_tuning_the_host_device_needs_no_setting(database):
+    """Where calls on the CPU are for torch, too."""
+    ct.configure(cpu="torch")
+    before = ct.stats().tuned
+    ct.tune([(3, 40, torch.float32)], operations="softmax", device="cpu", tuning_seconds=0.2)
+    assert ct.stats().tuned > before
+    assert ct.configure().cpu == "torch"
 
 
 RANK = """

@@ -84,7 +84,8 @@ def test_the_end_of_a_rank_ends_the_others(kind, ranks, tmp_path):
             process.kill()
             process.wait()
     for rank, process in enumerate(processes):
-        said = process.stdout.read()
+        lines = process.stdout.readlines()
+        said = "".join(line for line in lines if not line.startswith("[Gloo]"))  # as torch 2.9 does
         assert said == "all ranks called once\n", said + (tmp_path / f"{rank}.log").read_text()[-4000:]
         assert (process.returncode != 0) == (rank < ranks - 1)
 

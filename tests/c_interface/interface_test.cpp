@@ -176,6 +176,29 @@ TEST_F(Interface, RunsAPlanAgainAndAgain) {
   ce_plan_destroy(plan);
 }
 
+/// As ce.h says of ce_tensor.columns.
+TEST_F(Interface, TakesNoColumnsWhereSoftmaxHasNothingToCompute) {
+  ce_tensor none = ce_matrix(nullptr, CE_DTYPE_BF16, 4, 0);
+  softmax.input = softmax.output = &none;
+  ce_softmax_backward_tensors gradient = CE_SOFTMAX_BACKWARD_TENSORS_INIT;
+  gradient.output = gradient.output_grad = gradient.input_grad = &none;
+  EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, nullptr), CE_STATUS_SUCCESS) << ce_last_error();
+  EXPECT_EQ(ce_softmax_backward(context, nullptr, &gradient, nullptr, nullptr), CE_STATUS_SUCCESS)
+      << ce_last_error();
+  ce_plan* plan = nullptr;
+  ASSERT_EQ(ce_softmax_prepare(context, nullptr, &softmax, nullptr, &plan), CE_STATUS_SUCCESS)
+      << ce_last_error();
+  EXPECT_EQ(ce_plan_run(plan, nullptr), CE_STATUS_SUCCESS) << ce_last_error();
+  ce_plan_destroy(plan);
+
+  none.columns = -1;
+  EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(ce_last_error(), "Softmax: input.columns is -1; expected 1 or more");
+  logits.columns = 0;
+  EXPECT_EQ(ce_cross_entropy(context, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(ce_last_error(), "CrossEntropy: logits.columns is 0; expected 1 or more");
+}
+
 /// One row's loss in f64.
 double loss_of(const float* x, std::int64_t target) {
   double sum = 0;

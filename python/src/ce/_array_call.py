@@ -26,6 +26,13 @@ _DTYPES = {
 }
 
 
+def _dtype_text(code: int, bits: int, lanes: int) -> str:
+    """A dtype of DLPack in words."""
+    kinds = ("int", "uint", "float", "handle", "bfloat", "complex", "bool")
+    text = f"{kinds[code]}{bits}" if code < len(kinds) else f"the DLPack dtype {code} of {bits} bits"
+    return text if lanes == 1 else f"{text} in vectors of {lanes}"
+
+
 class Call:
     """The arrays of one call: borrowed, on one device, as the C interface takes them."""
 
@@ -69,7 +76,7 @@ class Call:
             raise ValueError(f"{where} cannot be written; expected an array that does not export a copy of itself")
         if borrowed.dtype not in _DTYPES:
             raise TypeError(
-                f"{where} has the DLPack dtype {borrowed.dtype}; expected float32, float16, bfloat16, or integers"
+                f"{where} is of {_dtype_text(*borrowed.dtype)}; expected float32, float16, bfloat16, or integers"
             )
         if self._borrowed and borrowed.device != self._borrowed[0].device:
             raise ValueError(f"{where} is on {borrowed.device}; expected {self._borrowed[0].device}, as the others")

@@ -88,8 +88,10 @@ class Context:
         where = "ce.array.Context: "
         if device is not None and not isinstance(device, str):
             raise TypeError(f"{where}device is {device!r}; expected 'cuda', 'cuda:N' or 'host'")
-        if policy not in _c.POLICIES:
+        if policy not in tuple(_c.POLICIES):
             raise ValueError(f"{where}policy is {policy!r}; expected one of {', '.join(_c.POLICIES)}")
+        if database is not None and not isinstance(database, (str, os.PathLike)):
+            raise TypeError(f"{where}database is {database!r}; expected a path")
         options = _c.ContextOptions(
             device=None if device is None else device.encode(),
             database=None if database is None else os.fsencode(database),

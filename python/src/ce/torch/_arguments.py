@@ -47,7 +47,9 @@ _EITHER = _Kind("a number or a tensor", _is_number)
 _KINDS = {
     **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # but for those that are named below, too
     **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
-    **dict.fromkeys(("weight", "row_weight", "given_lse", "linear_bias", "mask", "row_mask"), _TENSOR),
+    **dict.fromkeys(
+        ("weight", "row_weight", "given_lse", "precomputed_lse", "labels", "linear_bias", "mask", "row_mask"), _TENSOR
+    ),
     **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
     **dict.fromkeys(("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens"), _INTEGER),
 }

@@ -88,16 +88,16 @@ class Outputs(NamedTuple):
 _OWN_OUTPUTS = Outputs._fields.index("bias_grad") + 1  # those behind them are of cross entropy
 
 
-def dtype_code(dtype: torch.dtype | None, argument: str) -> int:
+def dtype_code(dtype: torch.dtype | None, name: str, argument: str) -> int:
     """
     Raises:
-        TypeError: a dtype that kernels do not have; names the argument.
+        TypeError: a dtype that kernels do not have; names the function and its argument.
     """
     if dtype is None:
         return _UNSET
     code = _CODES.get(dtype)
     if code is None:
-        raise TypeError(f"ce.torch: {argument} is {dtype}; expected float32, float16 or bfloat16")
+        raise TypeError(f"ce.torch.{name}: {argument} is {dtype}; expected float32, float16 or bfloat16")
     return code
 
 

@@ -202,7 +202,7 @@ def cross_entropy(
         own_z_loss = reduced(scaled_gradient(of_rows, upstream), count)
     if by_rows:
         if divisor is None and class_weight is not None and not target.is_floating_point():
-            count = class_weight[target.long()[~ignored]].sum()
+            count = class_weight[target.long().masked_fill(ignored, 0)].masked_fill(ignored, 0.0).sum()
         loss = reduced(loss, count)
     if options.z_loss:
         loss = loss + own_z_loss

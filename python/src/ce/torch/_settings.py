@@ -76,8 +76,11 @@ def configure(
 
     Raises:
         ValueError: a value that means nothing; the settings stay as they were.
+        TypeError: one of another type.
     """
     global current, on_host
+    if database is not None and not isinstance(database, (str, os.PathLike)):
+        raise TypeError(f"ce.configure: database is {database!r}; expected a path")
     given = {
         "policy": policy,
         "database": None if database is None else os.fspath(Path(database)) if database else "",
@@ -94,23 +97,35 @@ def configure(
 
 
 def restore(settings: Settings) -> None:
-    """Sets what :func:`configure` returned."""
+    """Sets what :func:`configure` returned.
+
+    Raises:
+        TypeError: something else.
+    """
+    if not isinstance(settings, Settings):
+        raise TypeError(f"ce.restore: settings is {settings!r}; expected what configure() returned")
     _apply(settings)
 
 
 def _apply(settings: Settings) -> None:
     global current, on_host
-    if settings.policy not in _c.POLICIES:
+    if settings.policy not in tuple(_c.POLICIES):
         raise ValueError(f"ce.configure: policy is {settings.policy!r}; expected one of {', '.join(_c.POLICIES)}")
     if settings.cpu not in ("torch", "host"):
         raise ValueError(f"ce.configure: cpu is {settings.cpu!r}; expected 'torch' or 'host'")
     seconds = settings.tuning_seconds
+    for name in ("tuning_seconds", "rank_patience"):
+        value = getattr(settings, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise TypeError(f"ce.configure: {name} is {value!r}; expected a number of seconds")
+    if not isinstance(settings.compare_ranks, bool):
+        raise TypeError(f"ce.configure: compare_ranks is {settings.compare_ranks!r}; expected True or False")
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"ce.configure: tuning_seconds is {seconds!r}; expected 0 or more")
     for name in ("scratch_bytes", "capture_bytes"):
         value = getattr(settings, name)
-        if not isinstance(value, int) or value < 0:
-            raise ValueError(f"ce.configure: {name} is {value!r}; expected a number of bytes, 0 or more")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            raise ValueError(f"ce.configure: {name} is {value!r}; expected a number of bytes, 0 to 2^63 - 1")
     if not 0 < settings.rank_patience <= 1e9:
         raise ValueError(
             f"ce.configure: rank_patience is {settings.rank_patience!r}; expected seconds above 0, at most 1e9"

@@ -116,9 +116,11 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         dim = F._get_softmax_dim(  # type: ignore[attr-defined]
             "log_softmax" if logarithm else "softmax", input.dim(), stacklevel + 1
         )
+    name = "log_softmax" if logarithm else "softmax"
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"ce.torch.{name}: dtype is {dtype!r}; expected a torch.dtype or None")
     if dtype is not None and input.dtype is not dtype:
         input = input.to(dtype)
-    name = "log_softmax" if logarithm else "softmax"
     if not has_kernels_for(input) or (not _is_compiling() and _is_patched_in_transform(name)):
         return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
     if _is_compiling():
@@ -248,7 +250,8 @@ def cross_entropy(
             as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
-            call on the stream has met is raised before this one runs, and the message says so.
+            call on the stream has met is raised before this one runs, and the message says so. It breaks the graph of
+            torch.compile.
         return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy, return_lse_low: return a
             :class:`CrossEntropyOutput` with these too; return_hit and return_logprob only for class indices. See
             :func:`logprobs_and_entropy` for log-probabilities and entropies with gradients.
@@ -260,39 +263,39 @@ def cross_entropy(
         ValueError: sizes or options that do not fit.
         TypeError: a dtype that does not.
         IndexError: a target out of range, with check.
-        RuntimeError: a weight, row weight, scale or divisor that requires a gradient, or a transform of ``torch.func``.
+        RuntimeError: a weight, row weight, scale or divisor that requires a gradient, a transform of ``torch.func``, or
+            check in ``torch.export``.
     """
-    if has_torch_function_variadic(input, target, weight):
-        return handle_torch_function(
-            cross_entropy,
-            (input, target, weight),
-            input,
-            target,
-            weight,
-            ignore_index=ignore_index,
-            reduction=_reduction.legacy_get_string(size_average, reduce)
+    is_overridden = has_torch_function_variadic(input, target, weight)
+    if is_overridden or (check and _is_compiling()):
+        options = {
+            "ignore_index": ignore_index,
+            "reduction": _reduction.legacy_get_string(size_average, reduce)
             if size_average is not None or reduce is not None
             else reduction,
-            label_smoothing=label_smoothing,
-            z_loss=z_loss,
-            softcap=softcap,
-            logit_scale=logit_scale,
-            token_scaling=token_scaling,
-            row_weight=row_weight,
-            divisor=divisor,
-            given_lse=given_lse,
-            upstream=upstream,
-            loss_dtype=loss_dtype,
-            inplace_backward=inplace_backward,
-            check=check,
-            return_z_loss=return_z_loss,
-            return_lse=return_lse,
-            return_argmax=return_argmax,
-            return_hit=return_hit,
-            return_logprob=return_logprob,
-            return_entropy=return_entropy,
-            return_lse_low=return_lse_low,
-        )
+            "label_smoothing": label_smoothing,
+            "z_loss": z_loss,
+            "softcap": softcap,
+            "logit_scale": logit_scale,
+            "token_scaling": token_scaling,
+            "row_weight": row_weight,
+            "divisor": divisor,
+            "given_lse": given_lse,
+            "upstream": upstream,
+            "loss_dtype": loss_dtype,
+            "inplace_backward": inplace_backward,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "return_logprob": return_logprob,
+            "return_entropy": return_entropy,
+            "return_lse_low": return_lse_low,
+        }
+        if is_overridden:
+            return handle_torch_function(cross_entropy, (input, target, weight), input, target, weight, **options)
+        return call_checked(cross_entropy, input, target, weight, **options)
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     try:
@@ -472,7 +475,7 @@ def _cross_entropy(
                 f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
                 "inplace_backward, and what is returned beside z_loss"
             )
-        _check_sizes("given_lse", given_lse, input)
+        check_given_lse(given_lse, input, name)
     of_torch = (
         not has_kernels_for(input)
         or input.numel() == 0
@@ -514,7 +517,7 @@ def _cross_entropy(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"
         )
-    if check and not is_compiling:
+    if check:
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
     others = (row_weight, row_scale, divisor)
@@ -525,7 +528,7 @@ def _cross_entropy(
         loss, of_z = _from_lse(
             input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
         )
-        if check and not is_compiling:
+        if check:
             check_targets(input)
         if not return_z_loss:
             return loss
@@ -586,6 +589,8 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
         return torch.full((), divisor, dtype=dtype, device=input.device)
     if divisor.numel() != 1:
         raise ValueError(f"{name}: divisor has sizes {list(divisor.shape)}; expected a number, or one element")
+    if divisor.is_complex() or divisor.dtype is torch.bool:
+        raise TypeError(f"{name}: divisor.dtype is {divisor.dtype}; expected that of a real number")
     if divisor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'divisor' is not implemented")
     return divisor.to(dtype)
@@ -606,6 +611,22 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
         return upstream
     _arguments.require_dtype(name, "upstream", upstream, dtype, *_arguments.KERNEL_DTYPES)
     return upstream.to(dtype)
+
+
+def _call_checked(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """A call with check=True from code that is compiled: between two graphs, as it waits.
+
+    Raises:
+        RuntimeError: there is no place between graphs: in torch.export.
+    """
+    if _is_compiling():
+        raise RuntimeError(
+            f"ce.torch.{function.__name__}: check is True; expected False in a graph, as it waits for the GPU"
+        )
+    return function(*args, **named)
+
+
+call_checked = torch.compiler.disable(_call_checked, reason="check=True waits for the GPU")
 
 
 def check_targets(input: Tensor, of_earlier_calls: bool = False) -> None:
@@ -670,12 +691,20 @@ def _upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
     return upstream.reshape(expected)
 
 
-def _check_sizes(argument: str, given: Tensor, input: Tensor) -> None:
+def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "given_lse") -> None:
+    """
+    Args:
+        name, argument: of the function and its argument, for errors.
+
+    Raises:
+        ValueError: other sizes than those of the rows.
+        TypeError: a dtype that kernels do not take.
+    """
     expected = _row_sizes(input)
     if list(given.shape) != expected:
-        raise ValueError(
-            f"ce.torch.cross_entropy: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row"
-        )
+        raise ValueError(f"{name}: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row")
+    if has_kernels_for(input):
+        _arguments.require_dtype(name, argument, given, torch.float32)
 
 
 def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:

@@ -97,10 +97,34 @@ def linear_cross_entropy(
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
     name = "linear_cross_entropy"
-    if has_torch_function_variadic(input, linear_weight, target):
-        arguments = {key: value for key, value in locals().items() if key not in ("input", "linear_weight", "target")}
-        arguments.pop("name")
-        arguments.update(arguments.pop("amounts"))
+    is_overridden = has_torch_function_variadic(input, linear_weight, target)
+    if is_overridden or (check and torch.compiler.is_compiling()):
+        arguments = {
+            "linear_bias": linear_bias,
+            "weight": weight,
+            "reduction": reduction,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "options": options,
+            "row_weight": row_weight,
+            "divisor": divisor,
+            "upstream": upstream,
+            "valid_tokens": valid_tokens,
+            "loss_dtype": loss_dtype,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "memory_budget": memory_budget,
+            "chunk_tokens": chunk_tokens,
+            "logits_dtype": logits_dtype,
+            "accumulate": accumulate,
+            "exponentials": exponentials,
+            **amounts,
+        }
+        if not is_overridden:
+            return functional.call_checked(linear_cross_entropy, input, linear_weight, target, **arguments)
         return handle_torch_function(
             linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
         )
@@ -126,8 +150,9 @@ def linear_cross_entropy(
         _arguments.require_dtype(f"ce.torch.{name}", "target", target, *_INDEX_DTYPES)
     elif return_hit:
         raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
-    if weight is not None and not weight.is_floating_point():
-        raise TypeError(f"ce.torch.{name}: weight.dtype is {weight.dtype}; expected a floating point dtype")
+    for argument, given in (("weight", weight), ("row_weight", row_weight), ("upstream", upstream)):
+        if isinstance(given, Tensor):
+            _require_dtype(name, argument, given, input.dtype)
     if upstream is not None and not isinstance(upstream, Tensor):
         upstream = torch.full((), upstream, dtype=torch.float32, device=input.device)
     if divisor is not None:
@@ -148,6 +173,9 @@ def linear_cross_entropy(
         raise ValueError(
             f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
         )
+    _check_memory(name, memory_budget, chunk_tokens)
+    if exponentials not in (None, True, False):
+        raise TypeError(f"ce.torch.{name}: exponentials is {exponentials!r}; expected True, False or None")
     if valid_tokens is not None:
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
@@ -155,17 +183,22 @@ def linear_cross_entropy(
     is_autocast = torch.is_autocast_enabled(_device_type(input))
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected torch.float32 or {dtype}")
+        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_f32_or(dtype)}")
+    if not has_classes and torch.promote_types(target.dtype, logits) is not logits:
+        raise TypeError(
+            f"ce.torch.{name}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
+            "(logits_dtype)"
+        )
     result = loss_dtype or (torch.float32 if is_autocast else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
+        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected {_f32_or(dtype)}")
     asked = return_z_loss or return_lse or return_argmax or return_hit
     wants_z_loss = return_z_loss and numbers.z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
 
     if row_scale is not None:
-        row_scale = _rows_of(name, "logit_scale", row_scale, rows)
+        row_scale = _rows_of(name, "logit_scale", row_scale, rows, input.dtype)
         numbers = numbers._replace(logit_scale=1.0)
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
@@ -204,7 +237,6 @@ def linear_cross_entropy(
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
         f32_loss = result is torch.float32 or logits is torch.float32
-        check = check and not torch.compiler.is_compiling()
         if check:
             functional.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
@@ -220,7 +252,7 @@ def linear_cross_entropy(
                 divisor=divisor,
             ),
             numbers,
-            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
+            _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
@@ -295,6 +327,7 @@ def linear_logprobs_and_entropy(
         raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
+    _check_memory(name, memory_budget, chunk_tokens)
     if valid_tokens is not None:
         _check_valid_tokens(name, valid_tokens, index.numel())
     dtype = _dtype_of(input, linear_weight)
@@ -310,9 +343,9 @@ def linear_logprobs_and_entropy(
         return logprob.masked_fill(left_out, 0.0) + excess, entropy.masked_fill(left_out, 0.0) + excess
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
+    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
     numbers = options_of_logprobs(temperature)
-    memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
+    memory = _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     layer = (_flat_hidden(input), linear_weight, linear_bias)
     logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
@@ -398,6 +431,16 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
     for argument, tensor in (("input", input), ("linear_weight", weight)):
         if not tensor.is_floating_point():
             raise TypeError(f"ce.torch.{name}: {argument} is {tensor.dtype}; expected a floating point dtype")
+    if input.dtype is torch.float64 or weight.dtype is torch.float64:
+        _arguments.require_dtype(f"ce.torch.{name}", "linear_weight", weight, input.dtype)
+    if bias is not None:
+        _require_dtype(name, "linear_bias", bias, input.dtype)
+
+
+def _require_dtype(name: str, argument: str, given: Tensor, of_input: torch.dtype) -> None:
+    """What would lose digits is refused: float64 goes with a layer in float64."""
+    also = (torch.float64,) if of_input is torch.float64 else ()
+    _arguments.require_dtype(f"ce.torch.{name}", argument, given, *_arguments.KERNEL_DTYPES, *also)
 
 
 def _check_devices(name: str, input: Tensor, **others: Any) -> None:
@@ -414,8 +457,9 @@ def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) ->
         )
 
 
-def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tensor:
+def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input: torch.dtype) -> Tensor:
     """One element a row, in float32."""
+    _require_dtype(name, argument, given, of_input)
     if given.shape != rows:
         raise ValueError(
             f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected a number, or {list(rows)}, one for "
@@ -454,6 +498,7 @@ def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
 
 
 def _memory(
+    name: str,
     budget: int | None,
     chunk_tokens: int | None,
     logits_dtype: torch.dtype | None,
@@ -464,14 +509,26 @@ def _memory(
     return _linear.Memory(
         budget or 0,
         chunk_tokens or 0,
-        _linear.dtype_code(logits_dtype, "logits_dtype"),
-        _linear.dtype_code(accumulate, "accumulate"),
+        _linear.dtype_code(logits_dtype, name, "logits_dtype"),
+        _linear.dtype_code(accumulate, name, "accumulate"),
         -1 if valid_tokens is None else valid_tokens,
         -1 if exponentials is None else int(exponentials),
     )
 
 
+def _f32_or(dtype: torch.dtype) -> str:
+    return "torch.float32" if dtype is torch.float32 else f"torch.float32 or {dtype}"
+
+
+def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:
+    for argument, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
+        if number is not None and number < 1:
+            raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected 1 or more, or None")
+
+
 def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
+    if isinstance(valid_tokens, Tensor):  # to look at it would wait for the GPU
+        raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
     if not 0 <= valid_tokens <= tokens:
         raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
 

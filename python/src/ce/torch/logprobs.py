@@ -127,6 +127,9 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
     if logits.dim() == 0:
         raise ValueError(f"ce.torch.{name}: logits have no dimension; expected one of classes")
     require_indices(name, index)
+    if of_rows is not None:
+        also = (torch.float64,) if logits.dtype is torch.float64 else ()
+        _arguments.require_dtype(f"ce.torch.{name}", "temperature", of_rows, *_arguments.KERNEL_DTYPES, *also)
     for argument, given in (("index", index), ("mask", mask), ("temperature", of_rows)):
         if given is not None and given.shape != logits.shape[:-1]:
             raise ValueError(

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ce.torch import _native, _settings, functional, linear, logprobs
+from ce.torch import _arguments, _native, _settings, functional, linear, logprobs
 from ce.torch.integrations.transformers import CeForCausalLMLoss
 
 __all__ = ["check", "tune"]
@@ -40,12 +40,21 @@ def _device_to_check(given: torch.device | str | int | None) -> int:
     has_gpu = torch.cuda.is_available()
     if given is None and not has_gpu:
         return _native.HOST
-    device = torch.device("cuda" if given is None else given)
+    device = _device_of("check", given)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"ce.torch.check: device is {str(device)!r}; expected a GPU or the CPU")
     if device.type == "cuda" and not has_gpu:
         raise RuntimeError(f"ce.torch.check: device is {given!r}; torch sees no GPU")
     return _native.device_index(device)
+
+
+def _device_of(name: str, given: torch.device | str | int | None) -> torch.device:
+    try:
+        return torch.device("cuda" if given is None else given)
+    except (RuntimeError, TypeError) as error:
+        raise type(error)(
+            f"ce.torch.{name}: device is {given!r}; expected a GPU or the CPU, as torch names it"
+        ) from error
 
 
 def tune(
@@ -83,9 +92,14 @@ def tune(
             is tuned.
 
     Raises:
-        ValueError: a shape, operation or model that says too little.
+        ValueError: a shape, operation or model that says too little, or a dtype without kernels.
+        RuntimeError: the device is a GPU, and torch sees none.
         torch.OutOfMemoryError: a problem does not fit into the device's memory.
     """
+    if isinstance(operations, str):
+        operations = (operations,)
+    if not isinstance(what, (nn.Module, Iterable)):
+        raise TypeError(f"ce.torch.tune: what is {what!r}; expected shapes or a model")
     if operations is None:
         operations = _OF_MODELS if isinstance(what, nn.Module) else _OF_SHAPES
     for operation in operations:
@@ -100,7 +114,9 @@ def tune(
         raise ValueError(
             f"ce.torch.tune: hidden is {hidden!r}; expected the hidden size, for operations of a linear layer"
         )
-    where = torch.device("cuda" if device is None else device)
+    where = _device_of("tune", device)
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(f"ce.torch.tune: device is {device!r}; torch sees no GPU, and 'cpu' is the host device")
     is_distributed = dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
     is_first = not is_distributed or dist.get_rank(group) == 0
     if is_first:
@@ -114,7 +130,10 @@ def tune(
 def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, torch.dtype]:
     if len(given) not in (2, 3) or not all(isinstance(size, int) and size > 0 for size in given[:2]):
         raise ValueError(f"ce.torch.tune: shape is {given!r}; expected (rows, classes) or (rows, classes, dtype)")
-    return given[0], given[1], given[2] if len(given) == 3 else dtype or torch.bfloat16
+    own = given[2] if len(given) == 3 else dtype or torch.bfloat16
+    if own not in _arguments.KERNEL_DTYPES:
+        raise ValueError(f"ce.torch.tune: dtype is {own!r}; expected torch.float32, torch.float16 or torch.bfloat16")
+    return given[0], given[1], own
 
 
 def _head_of(model: nn.Module, rows: int | None) -> Tensor:
@@ -141,7 +160,9 @@ def _tune_all(
     tuning_seconds: float | None,
     options: dict[str, Any],
 ) -> None:
-    before = _settings.configure(policy="tune", tuning_seconds=tuning_seconds)
+    # Kernels are what is tuned, also where calls on the CPU are for torch.
+    cpu: _settings.Cpu | None = "host" if device.type == "cpu" else None
+    before = _settings.configure(policy="tune", tuning_seconds=tuning_seconds, cpu=cpu)
     try:
         for rows, classes, dtype in shapes:
             target = torch.zeros(rows, dtype=torch.int64, device=device)

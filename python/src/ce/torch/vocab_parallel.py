@@ -113,9 +113,11 @@ def vocab_parallel_cross_entropy(
 
     Raises:
         ValueError: sizes, options or placements that do not fit, also those of another rank: it names the rank.
+        TypeError: a dtype that does not fit, or a group that is none.
         RuntimeError: plan is "exchange", and a rank cannot: it says which, and why; what rank 0 fails with.
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
+    _require_group(_NAME, group)
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     code = _c.REDUCTIONS.get(reduction)
@@ -134,9 +136,19 @@ def vocab_parallel_cross_entropy(
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     probabilities = target.is_floating_point()
+    if ranks == 1 and not torch.compiler.is_compiling():
+        if first_class != 0:
+            raise ValueError(f"{_NAME}: first_class is {first_class}; expected 0 on a single rank")
+        if classes > columns:
+            raise ValueError(f"{_NAME}: classes is {classes}; expected at most the {columns} of the logits of one rank")
+    if not probabilities:
+        _arguments.require_dtype(_NAME, "target", target, torch.int64, torch.int32, torch.uint8)
+        target = target.long() if target.dtype is torch.uint8 else target
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
+    if probabilities and torch.promote_types(target.dtype, logits.dtype) is not logits.dtype:
+        raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, that of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
     if plan not in _PLANS:
@@ -186,6 +198,11 @@ def vocab_parallel_cross_entropy(
     if return_z_loss and not wanted.z_loss:
         shaped[1] = torch.zeros_like(shaped[0])
     return VocabParallelOutput(*shaped)
+
+
+def _require_group(name: str, group: Any) -> None:
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"{name}: group is of type {type(group).__name__}; expected a ProcessGroup or None")
 
 
 def _has_group(group: Any) -> bool:

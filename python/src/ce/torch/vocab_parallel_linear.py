@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
-from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
+from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, _require_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
 
@@ -97,6 +97,7 @@ def vocab_parallel_linear_cross_entropy(
         RuntimeError: a transform of ``torch.func``, or a derivative that is not implemented; or plan is "exchange", and
             a rank cannot: it says which, and why.
     """
+    _require_group(f"ce.torch.{_NAME}", group)
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
@@ -108,6 +109,8 @@ def vocab_parallel_linear_cross_entropy(
         if number is not None and number < 1:
             raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
     for name, given in (("weight", weight), ("row_weight", row_weight)):
+        if given is not None:
+            linear._require_dtype(_NAME, name, given, input.dtype)
         if given is not None and given.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
     functional.refuse_functorch(_NAME, "linear")
@@ -125,7 +128,7 @@ def vocab_parallel_linear_cross_entropy(
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, all_amounts["z_loss"] != 0.0)
     row_scale = None
     if isinstance(all_amounts["logit_scale"], Tensor):
-        row_scale = linear._rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows)
+        row_scale = linear._rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows, input.dtype)
         all_amounts["logit_scale"] = 1.0
     options = {
         "weight": weight,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ce.torch import functional
+from ce.torch import _arguments, functional
 
 
 def classes_second(logits: Tensor) -> Tensor:
@@ -50,6 +50,26 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
         logits, target, reduction="sum", upstream=factor.reshape(()), loss_dtype=torch.float32, **options
     )
     return _Divided.apply(total, factor.reshape(()))
+
+
+def require_tensors(name: str, **given: Any) -> None:
+    """
+    Raises:
+        TypeError: names the function and the argument that is no tensor.
+    """
+    for argument, value in given.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: {argument} is of type {type(value).__name__}; expected a tensor")
+
+
+def class_indices(name: str, argument: str, given: Tensor) -> Tensor:
+    """As kernels take them.
+
+    Raises:
+        TypeError: names the function and the argument whose dtype is none of class indices.
+    """
+    _arguments.require_dtype(name, argument, given, torch.int64, torch.int32, torch.uint8)
+    return given.long() if given.dtype is torch.uint8 else given
 
 
 def f32_for(logits: Tensor) -> torch.dtype:

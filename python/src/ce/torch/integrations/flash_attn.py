@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ce.torch import _autograd, functional
-from ce.torch.integrations._shared import f32_for
+from ce.torch import _arguments, _autograd, _native, _reference, functional
+from ce.torch.integrations._shared import class_indices, f32_for
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
 
 
+@_arguments.explained()
 def cross_entropy_loss(
     logits: Tensor,
     labels: Tensor,
@@ -30,8 +31,8 @@ def cross_entropy_loss(
     Args:
         logits: [rows, classes] of float32, float16 or bfloat16.
         labels: [rows] class indices.
-        precomputed_lse: [rows] float32: logsumexp of the scaled logits, with which the forward reads the logits of the
-            labels alone. With label_smoothing or inplace_backward it is computed again.
+        precomputed_lse: [rows] float32: logsumexp of the logits, with which the forward reads the logits of the labels
+            alone. As there it is computed again with label_smoothing and with a logit_scale other than 1.
         lse_square_scale: the factor of the z-loss.
         inplace_backward: the gradient takes the memory of the logits, in the backward, unless that keeps its graph
             (retain_graph). What else has saved the logits for its backward fails there then, as in torch.
@@ -45,6 +46,10 @@ def cross_entropy_loss(
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
+    name = "ce.torch.cross_entropy_loss"
+    labels = class_indices(name, "labels", labels)
+    if isinstance(logit_scale, Tensor):
+        raise TypeError(f"{name}: logit_scale is a tensor; expected a number")
     options: dict[str, Any] = {
         "ignore_index": ignore_index,
         "label_smoothing": label_smoothing,
@@ -63,14 +68,20 @@ def cross_entropy_loss(
             **options,
         )
         return shared.loss, shared.z_loss.detach()
+    lse = _lse_of_use(precomputed_lse, label_smoothing, logit_scale)
+    if lse is not None:
+        functional.check_given_lse(lse, logits, name, "precomputed_lse")
     if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
-        loss, z_loss = _OverLogits.apply(logits, labels, options)
+        try:
+            loss, z_loss = _OverLogits.apply(logits, labels, lse, options)
+        except (RuntimeError, ValueError) as error:
+            _native.raise_from(error)
         return loss, torch.zeros_like(loss) if z_loss is None else z_loss
     made = functional.cross_entropy(
         logits,
         labels,
         reduction="none",
-        given_lse=precomputed_lse if label_smoothing == 0.0 else None,
+        given_lse=lse,
         loss_dtype=f32_for(logits),
         return_z_loss=True,
         **options,
@@ -78,41 +89,52 @@ def cross_entropy_loss(
     return made.loss, made.z_loss.detach()
 
 
+def _lse_of_use(precomputed_lse: Tensor | None, label_smoothing: float, logit_scale: float) -> Tensor | None:
+    """Where flash-attn uses it, too: it is that of logits without a scale, and a smoothed loss needs all logits."""
+    return precomputed_lse if label_smoothing == 0.0 and logit_scale == 1.0 else None
+
+
 class _OverLogits(torch.autograd.Function):
     """Losses of the rows, whose gradient is written over the logits in the backward."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        numbers = (
-            options["ignore_index"],
-            0,
-            options["label_smoothing"],
-            options["z_loss"],
-            0.0,
-            options["logit_scale"],
-            0.0,
-        )
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, lse: Tensor | None, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
+        numbers = _reference.Options(reduction=_reference.NONE, **options)
         wants_z_loss = options["z_loss"] != 0.0
-        loss, z_loss, lse, _, _, logprob, _ = torch.ops.ce._cross_entropy(
-            logits, labels, None, None, None, None, *numbers, True, wants_z_loss, False, False, True, False
-        )
-        ctx.save_for_backward(logits, labels, lse, logprob)
+        z_loss: Tensor | None
+        lse_low: Tensor | None
+        if lse is None:
+            wanted = ("f32_loss", "logprob", "lse_low", *["z_loss"] * wants_z_loss)
+            made = _reference.Outputs(
+                *torch.ops.ce._cross_entropy(
+                    logits, labels, None, None, None, None, *numbers, *_reference.flags_of(*wanted)
+                )
+            )
+            loss, z_loss, lse, logprob, lse_low = made.loss, made.z_loss, made.lse, made.logprob, made.lse_low
+        else:
+            loss, z_loss, logprob = torch.ops.ce._cross_entropy_from_lse(
+                logits, labels, None, lse, None, None, None, *numbers, True, wants_z_loss
+            )
+            z_loss, lse_low = z_loss if wants_z_loss else None, None
+        ctx.save_for_backward(logits, labels, lse, logprob, lse_low)
         ctx.numbers = numbers
         if z_loss is not None:
             ctx.mark_non_differentiable(z_loss)
         return loss, z_loss
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor, None, None, None]:
         _autograd.refuse_second("cross_entropy")
-        logits, labels, lse, logprob = ctx.saved_tensors
+        logits, labels, lse, logprob, lse_low = ctx.saved_tensors
         grad = logits.detach()
-        rest = (labels, None, lse, grad_loss, logprob, None, None, None, None, None, None, *ctx.numbers)
+        rest = (labels, None, lse, grad_loss, logprob, lse_low, *(None,) * 6, *ctx.numbers)
         if _autograd.is_kept_graph():  # the next backward needs the logits
-            return torch.ops.ce._cross_entropy_backward(grad, *rest), None, None
+            return torch.ops.ce._cross_entropy_backward(grad, *rest), None, None, None
         torch.ops.ce._cross_entropy_backward_(grad, *rest)
         _autograd.overwritten(grad)
-        return grad, None, None
+        return grad, None, None, None
 
 
 class CrossEntropyLoss(nn.Module):
@@ -145,7 +167,7 @@ class CrossEntropyLoss(nn.Module):
         """Of logits [rows, classes] and class indices [rows]: the loss in float32, and with `return_z_loss` the z-loss.
 
         The gradient of a mean and a sum comes from the same pass as the loss, unless it is to take the memory of the
-        logits in the backward.
+        logits in the backward, and where precomputed_lse is of use.
         """
         if self.reduction == "none" or self.inplace_backward or self.process_group is not None:
             loss, z_loss = cross_entropy_loss(
@@ -173,6 +195,7 @@ class CrossEntropyLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             logit_scale=self.logit_scale,
             z_loss=self.lse_square_scale,
+            given_lse=_lse_of_use(precomputed_lse, self.label_smoothing, self.logit_scale),
             loss_dtype=f32_for(input),
             return_z_loss=self.return_z_loss,
         )

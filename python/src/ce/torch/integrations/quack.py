@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
-from ce.torch.integrations._shared import f32_for
+from ce.torch.integrations._shared import f32_for, require_tensors
 
 __all__ = ["cross_entropy", "softmax"]
 
@@ -45,6 +45,7 @@ def cross_entropy(
     """
     given_lse = None
     if lse_partial is not None:
+        require_tensors("quack.cross_entropy", x=x, lse_partial=lse_partial)
         if lse_partial.dim() != 2 or lse_partial.shape[0] != x.shape[0]:
             raise ValueError(
                 f"quack.cross_entropy: lse_partial is {list(lse_partial.shape)}; expected [{x.shape[0]}, parts]"

@@ -51,11 +51,11 @@ def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int |
 def triton_cross_entropy_loss(
     pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None, reduction: str = "sum"
 ) -> Tensor:
-    """torchtitan's ``triton_cross_entropy_loss``: the sum of the losses, whose backward writes over the logits.
+    """torchtitan's ``triton_cross_entropy_loss``: the sum of the losses, which writes over the logits, as there.
 
     Args:
-        pred: logits [tokens, classes] of float32, float16, bfloat16 or float64. The backward replaces them by their
-            gradient.
+        pred: logits [tokens, classes] of float32, float16, bfloat16 or float64. Where they require one, the
+            forward replaces them by their gradient.
         labels: [tokens] class indices; what is -100 is left out.
         global_vocab_size: without meaning.
         reduction: "sum".
@@ -80,7 +80,7 @@ def triton_cross_entropy_loss(
 class TritonCrossEntropyLoss:
     """torchtitan's class of that name: a sum of losses, divided by the tokens of all ranks where they are given.
 
-    The backward replaces the logits by their gradient.
+    The forward replaces logits that require a gradient by it, as there.
 
     Args:
         config: torchtitan's ``CrossEntropyLoss.Config``; of it global_vocab_size alone is read. None: its defaults.

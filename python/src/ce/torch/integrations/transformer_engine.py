@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
-from ce.torch.integrations._shared import classes_second, f32_for, mean_over
+from ce.torch.integrations._shared import class_indices, classes_second, f32_for, mean_over, require_tensors
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
@@ -46,6 +46,7 @@ def parallel_cross_entropy(
     if _input is not None:
         warnings.warn("parallel_cross_entropy: _input is deprecated; name it inp", FutureWarning, stacklevel=2)
         inp = _input
+    require_tensors("parallel_cross_entropy", inp=inp, target=target)
     if dist_process_group is not None:
         return vocab_parallel_cross_entropy(
             inp,
@@ -92,6 +93,8 @@ def cross_entropy_forward(
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy` and :func:`ce.torch.vocab_parallel_cross_entropy`.
     """
+    require_tensors("cross_entropy_forward", _input=_input, target=target)
+    target = class_indices("cross_entropy_forward", "target", target)
     if dist_process_group is not None:
         with torch.enable_grad():
             logits = _input.detach().requires_grad_()
