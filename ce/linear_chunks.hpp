@@ -27,13 +27,13 @@ namespace ce {
 class LinearPlans {
  public:
   /// Both must outlive it.
-  LinearPlans(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(cache) {}
+  LinearPlans(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(device, cache) {}
 
   struct Known {
     LinearPlan plan;  ///< the fastest, or that with the largest chunks
     std::vector<LinearPlan>
-        open;         ///< a race of these would find something new; that with the largest chunks first
-    std::string key;  ///< of the race in the database; empty where there is none
+        open;  ///< a race of these would find something new; that with the largest chunks first
+    tuner::RaceSubject race;  ///< without a text where there is none
     /// Bytes that a call may take of which nobody knows whether it comes before the race or after it.
     [[nodiscard]] std::int64_t most_bytes() const noexcept;
   };
@@ -46,9 +46,9 @@ class LinearPlans {
   void close(const LinearShape& shape);
 
  private:
-  [[nodiscard]] std::string key_of(const LinearShape& shape, const LinearPlan& largest);
-  /// Of a race that is over.
-  void choose(const std::string& key, const std::string& winner);
+  [[nodiscard]] tuner::RaceSubject subject_of(const LinearShape& shape, const LinearPlan& largest);
+  /// What is known of a race, to all shapes that share it.
+  void choose(const tuner::RaceSubject& race, const tuner::RaceWinners::Known& found);
 
   runtime::Device& device_;
   std::mutex mutex_;  ///< guards what follows

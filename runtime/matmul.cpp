@@ -11,6 +11,11 @@ std::string Matmul::key() const {
                      d_stride, accumulates ? " add" : "", bias ? " bias" : "", alignment);
 }
 
+std::int64_t Matmul::bytes() const noexcept {
+  const std::int64_t written = m * n + (accumulates ? m * n : 0) + (bias ? n : 0);
+  return (m * k + k * n) * size_of(input) + written * size_of(output);
+}
+
 int alignment_of(std::initializer_list<const void*> addresses) noexcept {
   std::uintptr_t all = 256;
   for (const void* address : addresses) all |= reinterpret_cast<std::uintptr_t>(address);

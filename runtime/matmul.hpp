@@ -32,6 +32,8 @@ struct Matmul {
 
   /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add bias align=256".
   [[nodiscard]] std::string key() const;
+  /// That must move, at the least.
+  [[nodiscard]] std::int64_t bytes() const noexcept;
 };
 
 /// Memory of one product.
