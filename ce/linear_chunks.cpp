@@ -42,7 +42,7 @@ std::int64_t LinearPlans::Known::most_bytes() const noexcept {
 tuner::RaceSubject LinearPlans::subject_of(const LinearShape& shape, const LinearPlan& largest) {
   // Hidden states and weight, and as much for the gradients.
   const std::int64_t bytes = 2 * (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype);
-  return {.text = text_of(shape, largest),
+  return {.text = text_of(shape, largest) + (any_order_ ? " any_order" : ""),
           .maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler()),
           .rows = shape.tokens,
           .bytes = bytes};

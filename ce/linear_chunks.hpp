@@ -26,8 +26,9 @@ namespace ce {
 /// Of each shape one plan, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.
 class LinearPlans {
  public:
-  /// Both must outlive it.
-  LinearPlans(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(device, cache) {}
+  /// Both must outlive it. \param any_order  of the products' sums
+  LinearPlans(runtime::Device& device, cache::Cache& cache, bool any_order)
+      : device_(device), any_order_(any_order), winners_(device, cache) {}
 
   struct Known {
     LinearPlan plan;  ///< the fastest, or that with the largest chunks
@@ -51,6 +52,7 @@ class LinearPlans {
   void choose(const tuner::RaceSubject& race, const tuner::RaceWinners::Known& found);
 
   runtime::Device& device_;
+  const bool any_order_;
   std::mutex mutex_;  ///< guards what follows
   tuner::RaceWinners winners_;
   std::map<LinearShape, std::shared_ptr<const Known>> known_;

@@ -113,6 +113,7 @@ def test_stats_count_what_the_process_did(database):
         (lambda: ct.configure(cpu="gpu"), "cpu is 'gpu'; expected 'torch' or 'host'"),
         (lambda: ct.configure(tuning_seconds=-1), "tuning_seconds is -1"),
         (lambda: ct.configure(scratch_bytes=-1), "scratch_bytes is -1"),
+        (lambda: ct.configure(nondeterministic_products=2), "nondeterministic_products is 2; expected True or False"),
         (lambda: ct.tune([(3,)]), r"shape is \(3,\)"),
         (lambda: ct.tune([(3, 4)], operations=["linear_loss"]), "hidden is None; expected the hidden size"),
         (lambda: ct.tune([(3, 0)]), r"shape is \(3, 0\)"),

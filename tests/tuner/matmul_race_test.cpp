@@ -216,6 +216,9 @@ TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
   other.matmul.accumulates = true;
   EXPECT_TRUE(chooser.is_open(other, 0));
   EXPECT_TRUE(chooser.is_open(product(50), 1024)) << "with another workspace";
+  other = product(50);
+  other.matmul.any_order = true;
+  EXPECT_TRUE(chooser.is_open(other, 0)) << "with other algorithms";
 }
 
 TEST_F(MatmulRace, AWinnerThatIsNotForASizeGivesWayToTheFirst) {
