@@ -5,7 +5,8 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-WORDS = {"three": 3, "six": 6, "eight": 8, "twelve": 12, "twenty": 20}
+WORDS = {"half": 0.5, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "eighth": 8, "tenth": 10, "twelve": 12,
+         "twenty": 20}
 
 # A page and its words; a source and its words; a factor and a summand. The number in parentheses in the page is that in
 # the source times the factor plus the summand. A line break in a page counts as a space.
@@ -52,6 +53,32 @@ CONSTANTS = [
     ("docs/cli.md", r"do not fill the device up to (\d+),", "cli/analysis/verdict.hpp",
      r"most_processes_to_make = (\d+);"),
     ("docs/cli.md", r"\(`--keep N`, default (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
+    ("docs/database.md", r"unless another gains (\w+) a percent", "tuner/decide.hpp", r"least_gain = ([\d.]+);", 100),
+    ("docs/linear.md", r"that it names, up to (\d+)", "tuner/matmul_race.cpp", r"most_named = (\d+),"),
+    ("docs/linear.md", r"up to (\d+) that differ", "tuner/matmul_race.cpp", r"most_alike = (\d+);"),
+    ("docs/linear.md", r"no other gains (\w+) a percent", "tuner/decide.hpp", r"least_gain = ([\d.]+);", 100),
+    ("docs/linear.md", r"no others gain (\w+) a percent", "tuner/decide.hpp", r"least_gain = ([\d.]+);", 100),
+    ("docs/linear.md", r"not fewer than 1,(\d+)", "ce/linear_schedule.cpp", r"least_raced_chunk = (\d+);", 1, -1000),
+    ("docs/linear.md", r"hidden size of (\d+) the race", "ce/linear_schedule.cpp",
+     r"most_hidden_of_exponentials = (\d+);"),
+    ("docs/linear.md", r"at most (\d+) MiB *scratch", "ce/linear_schedule.cpp",
+     r"product_bytes = std::int64_t\{(\d+)\} << 20;"),
+    ("docs/linear.md", r"an (\w+) of the budget at most", "ce/linear_schedule.cpp", r"budget / (\d+) / piece_bytes"),
+    ("docs/linear.md", r"a (\w+) of the memory that is free", "ce/linear_chunks.cpp", r"tenth = (\d+);"),
+    ("docs/linear.md", r"rounded up to (\d+) bytes", "ce/linear_schedule.cpp", r"line_bytes = (\d+),"),
+    ("docs/linear.md", r"in multiples of (\d+) and", "ce/linear_schedule.cpp", r"tile_tokens = (\d+);"),
+    ("docs/linear.md", r"takes chunks of (\d+) tokens", "ce/linear_schedule.cpp", r"least_chunk = (\d+);"),
+    ("docs/linear.md", r"beside a chunk of (\d+) tokens", "ce/linear_schedule.cpp", r"least_f32_chunk = (\d+);"),
+    ("docs/linear.md", r"(\d+) MiB unless told otherwise", "ce/linear_schedule.cpp",
+     r"default_budget = std::int64_t\{(\d+)\} << 20;"),
+    ("docs/linear.md", r"(\d+) MiB unless told otherwise", "python/src/ce/torch/vocab_parallel_linear.py",
+     r"_BUDGET = (\d+) << 20"),
+    ("docs/linear.md", r"in the first (\d+) tokens", "ce/linear_statistics.cpp", r"compared_rows = (\d+);"),
+    ("docs/linear.md", r"logits are more than (\d+) above", "templates/kernels/gemm/statistics.cuh",
+     r"float most = (\d+)\.f;"),
+    ("docs/linear.md", r"a ring of (\w+) to", "generator/linear.cpp", r"\{256, (\d+), 2, false\}"),
+    ("docs/linear.md", r"a ring of \w+ to (\w+) stages", "generator/linear.cpp", r"\{128, (\d+), 2, true\}"),
+    ("docs/linear.md", r"stages of (\d+) elements", "templates/product_layout.cuh", r"int depth = (\d+);"),
     ("docs/ranks.md", r"after it told of it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
     ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
     ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),
