@@ -3,6 +3,7 @@
 
     bench/accuracy.py --out bench/results/accuracy.json          measures, and prints what is worse than it may be
     bench/accuracy.py --markdown bench/results/accuracy.json     prints docs/accuracy.md
+    bench/accuracy.py --table bench/results/accuracy.json        prints bench/results/accuracy.md, with every figure
 
 The unit of an error is the epsilon of the dtype times the largest magnitude of the row (of a loss: of the loss; of the
 backward operations of softmax, which subtract: of the terms). ce runs through `ce-tune run`: the config that it takes
@@ -13,7 +14,8 @@ not be worse than
     RMS      1.10 x the larger of PyTorch's and that of the f64 result rounded once to the dtype
     largest  1.10 x PyTorch's, plus one unit
 
-and infinities and NaN must be where f64 has them. The exit status is 1 where it is worse.
+where that is more than 1e-5 of a unit, and infinities and NaN must be where f64 has them. The exit status is 1 where it
+is worse.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from typing import Any, Iterator
 
 EPSILON = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 ALLOWED = 1.10
+NOTHING = 1e-5  # of a unit
 WIDTHS = (1000, 32768, 128256, 262144)
 MATRICES = frozenset({"output", "input_grad", "grad"})
 
@@ -45,7 +48,7 @@ def excess(entry: dict[str, Any]) -> float:
     """By which factor the worse of ce's figures is over what it may be; at most 1 is good."""
     if entry["ce"]["wrong"] > 0:
         return float("inf")
-    bound = ALLOWED * max(entry["pytorch"]["rms"], entry["rounded"]["rms"])
+    bound = max(ALLOWED * max(entry["pytorch"]["rms"], entry["rounded"]["rms"]), NOTHING)
     return max(ratio(entry["ce"]["rms"], bound), share_of_largest(entry))
 
 
@@ -118,14 +121,14 @@ def figure(value: float) -> str:
     return "0" if value == 0 else f"{value:.2g}" if 1e-3 <= value < 1e4 else f"{value:.0e}"
 
 
+def compared(entry: dict[str, Any]) -> float:
+    """The ratio of the RMS; errors of almost nothing come last."""
+    ce, peer = entry["ce"]["rms"], entry["pytorch"]["rms"]
+    return ratio(ce, peer) if max(ce, peer) > NOTHING else 0
+
+
 def summary_row(entries: list[dict[str, Any]]) -> list[str]:
     """Of one case, quantity and dtype: the figures where ce compares worst."""
-
-    def compared(entry: dict[str, Any]) -> float:
-        """The ratio; errors of a millionth of a unit come last."""
-        ce, peer = entry["ce"]["rms"], entry["pytorch"]["rms"]
-        return ratio(ce, peer) if max(ce, peer) > 1e-6 else 0
-
     worst = max(entries, key=compared)
     far = max(entries, key=share_of_largest)
     return [
@@ -152,28 +155,91 @@ def markdown_table(rows: list[list[str]]) -> str:
 def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Of runs on the same machine."""
     entries = [entry for result in results for entry in result["entries"]]
-    return {**results[0], "command": "\n    ".join(result["command"] for result in results), "entries": entries}
+    dates = sorted({result["date"][:10] for result in results})
+    return {**results[0], "command": "\n    ".join(result["command"] for result in results), "entries": entries,
+            "date": " to ".join(dict.fromkeys((dates[0], dates[-1])))}
+
+
+Groups = dict[tuple[str, str], dict[str, tuple[list[dict[str, Any]], str]]]
+
+
+def grouped(entries: list[dict[str, Any]]) -> Groups:
+    """The comparisons by case and quantity, then by dtype, without the widths where PyTorch's result is wrong. With a
+    star where there are such."""
+    groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for entry in entries:
+        groups.setdefault((entry["case"], entry["quantity"]), {}).setdefault(entry["dtype"], []).append(entry)
+    found: Groups = {}
+    for group, by_dtype in groups.items():
+        for dtype, all_of_it in by_dtype.items():
+            right = [entry for entry in all_of_it if entry["pytorch"]["wrong"] == 0]
+            star = "" if len(right) == len(all_of_it) else r" \*"
+            found.setdefault(group, {})[dtype] = over_widths(right or all_of_it), star
+    return found
+
+
+def star_note(groups: Groups, result: dict[str, Any]) -> str:
+    if not any(star for by_dtype in groups.values() for _, star in by_dtype.values()):
+        return ""
+    right = all(entry["ce"]["wrong"] == 0 for entry in result["entries"])
+    return f"""
+
+\\* At some widths PyTorch's result is infinite or NaN where f64's is not{", and ce's is right" if right else ""}.
+The ratio leaves these widths out."""
+
+
+def machine(result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"{result['gpu']}, driver {result['driver']}, {versions}, {result['date']}."
+
+
+def widths_of(result: dict[str, Any]) -> str:
+    return ", ".join(map(str, sorted({entry["columns"] for entry in result["entries"]})))
+
+
+def table_page(result: dict[str, Any], paths: list[str]) -> str:
+    """Every case, quantity and dtype with its figures."""
+    groups = grouped(result["entries"])
+    rows = [["operation", "dtype", "PyTorch RMS", "ce RMS", "ratio", "where", "PyTorch largest", "ce largest"]]
+    for (case, quantity), by_dtype in groups.items():
+        for dtype, (entries, star) in by_dtype.items():
+            rows.append([f"{case}: {quantity}", f"{dtype}{star}", *summary_row(entries)])
+    links = ",\n".join(f"[{Path(path).name}]({Path(path).name})" for path in paths)
+    return f"""# Rounding errors
+
+Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
+what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
+[docs/accuracy.md](../../docs/accuracy.md) says what the units, the kinds of rows and the bounds are.
+
+{markdown_table(rows)}{star_note(groups, result)}
+
+    {result['command']}
+    bench/accuracy.py --table {' '.join(paths)} > bench/results/accuracy.md
+
+{machine(result)}
+Seed {result['seed']}, rows of {widths_of(result)} columns. Each width by itself is in
+{links}.
+"""
 
 
 def markdown(result: dict[str, Any], paths: list[str]) -> str:
-    groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    """The page of the documentation: a ratio for each case, quantity and dtype."""
     comparisons = over_widths(result["entries"])
-    for entry in comparisons:
-        groups.setdefault((entry["case"], entry["quantity"]), {}).setdefault(entry["dtype"], []).append(entry)
-    title = ["operation", "dtype", "PyTorch RMS", "ce RMS", "ratio", "where", "PyTorch largest", "ce largest"]
-    rows = [title]
+    groups = grouped(result["entries"])
+    dtypes = [dtype for dtype in EPSILON if any(dtype in by_dtype for by_dtype in groups.values())]
+    rows = [["operation", *dtypes]]
     for (case, quantity), by_dtype in groups.items():
-        for dtype, entries in by_dtype.items():
-            rows.append([f"{case}: {quantity}", dtype, *summary_row(entries)])
+        cells = []
+        for dtype in dtypes:
+            entries, star = by_dtype.get(dtype, ([], ""))
+            cells.append(f"{max(map(compared, entries)):.2f}{star}" if entries else "-")
+        rows.append([f"{case}: {quantity}", *cells])
     kinds = [["rows", "are normal deviates"]] + [[f"`{kind}`", text] for kind, text in result["kinds"].items()]
-    widths = ", ".join(map(str, sorted({entry["columns"] for entry in result["entries"]})))
     over = [f"{name_of(entry)} ({excess(entry):.2f} x)" for entry in comparisons if excess(entry) > 1]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     host = """
 
 On the host device the kernels are the same, but exponentials, logarithms and reciprocals are those of the C library, and
 PyTorch runs on the CPU. So this is what the formulas lose; a GPU's `ex2`, of 2 units at most, comes on top.""" if result["gpu"].startswith("host:") else ""
-    links = ",\n".join(f"[{Path(path).name}](../{path})" for path in paths)
     return f"""# Accuracy
 
 How far ce and PyTorch are from f64 on the same inputs. Of {len(comparisons)} comparisons, ce is worse than it may be
@@ -181,41 +247,45 @@ in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
 
 ## Result
 
-Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
-what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
+The root mean square (RMS) of ce's errors over that of PyTorch's, for the kind of rows where ce compares worst. Below 1,
+ce is closer to f64. [Every figure](../bench/results/accuracy.md) has both errors, and the largest.
 
-{markdown_table(rows)}
+{markdown_table(rows)}{star_note(groups, result)}
+
+{machine(result)}{host}
 
 ## What is compared
 
-- All compute from the same inputs, which are made in the dtype. PyTorch computes in that dtype, and in f64 for the
-  reference. z-loss, cap and scale, which it lacks, are written with its functions. Rows have {widths} columns.
-- The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
-  row; of a loss, times the loss; of the backward operations of softmax, times the largest of the terms. One rounding to
-  the dtype costs at most half a unit.
-- Several kernels of ce are compared: the one that runs when nothing is known, and one each of other variants. A
-  comparison is over all of these kernels and widths, for one kind of rows.
-- ce may have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
-  dtype, and a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit. Infinities and NaN must be where f64
-  has them.
-- `cross_entropy_backward` reads a logsumexp in f32, whose rounding is an error of its input. f64 computes from that
-  rounded value, too.
-- With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16, as in f32 they would take twice the
-  registers. That shows in small gradients, which the largest of a row hides above: beside each single one of f64, bf16
-  logits of standard deviation 2 under a cap of 30 are off by 0.63% at most and 0.172% RMS, where the rounding to bf16 alone
-  has 0.39% and 0.167%; of standard deviation 30 by 1.0% and 0.28%. f16 logits of standard deviation 2 under a cap of 15 are
-  off by 0.26%, where rounding has 0.05%. PyTorch in bf16 is off by 9% and more.
+PyTorch computes in the dtype of the inputs, and in f64 for the reference. What it lacks (z-loss, cap, scale) is written
+with its functions. ce runs the kernel that runs when nothing is known, and one each of other variants. A comparison is
+over all of these kernels and over rows of {widths_of(result)} columns, for one kind of rows:
 
 {markdown_table(kinds)}
 
-## How it was measured
+- **The unit** of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of
+  the row; of a loss, times the loss; of an entropy, times the larger of it and 1; of the backward operations of
+  softmax, times the largest term. One rounding costs at most half a unit.
+- **The bounds.** ce may have an RMS of {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once,
+  and a largest error of {ALLOWED:.2f} x PyTorch's plus one unit; less than {NOTHING:g} units is nothing. Infinities
+  and NaN must be where f64 has them.
+- **`cross_entropy_backward`** reads a logsumexp in f32, and f64 computes from that rounded value, too. `saved` also
+  reads the log-probability and what the logsumexp lost, and f64 computes from the logits: it is as exact as one pass.
 
-    {result['command']}
+## Small gradients under a soft cap
+
+With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16. The table hides what that does to
+gradients far below the largest of their row. bf16 logits of standard deviation 2 under a cap of 30 have single
+gradients that are off by 0.63% at most, where the rounding to bf16 alone has 0.39%; f16 logits under a cap of 15 by
+0.26%, where rounding has 0.05%. PyTorch in bf16 is off by 9% and more.
+
+## Measure it yourself
+
+    bench/accuracy.py --ce-tune build/release/bin/ce-tune --out accuracy.json
+    bench/accuracy.py --table accuracy.json
+
+This page is written by
+
     bench/accuracy.py --markdown {' '.join(paths)} > docs/accuracy.md
-
-{result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Seed
-{result['seed']}. Every width by itself is in
-{links}.{host}
 """
 
 
@@ -422,9 +492,17 @@ def self_test() -> None:
     expect(both["ce"]["rms"] == short(math.sqrt((3 * 0.3**2 + 0.6**2) / 4)) and both["rows"] == 16, f"widths: {both}")
     expect(without_folders(["--out", "/home/somebody/a.json", "b/c.json"]) == ["--out", "a.json", "b/c.json"], "folders")
     page = markdown(merged([result]), ["results.json"])
-    for line in ("in 1: softmax output f32 normal (1.09 x).",
-                 "| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal | 2 | 3.2 |",
+    for line in ("in 1: softmax output f32 normal (1.09 x).", "| softmax: output | 1.20 | 0.50 |"):
+        expect(line in page, f"no {line!r} in\n{page}")
+    page = table_page(merged([result]), ["results.json"])
+    for line in ("| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal | 2 | 3.2 |",
                  "| softmax: output | bf16 | 0.4 | 0.2 | 0.50 | normal | 1.6 | 1.1 |"):
+        expect(line in page, f"no {line!r} in\n{page}")
+    overflow = made_up("f32", 0.3, 0.0)
+    overflow["pytorch"]["wrong"] = 4
+    entries = [made_up("f32", 0.6, 0.5), made_up("bf16", 0.2, 0.4), overflow]
+    page = markdown({**result, "entries": entries}, ["results.json"])
+    for line in (r"| softmax: output | 1.20 \* | 0.50 |", "is infinite or NaN"):
         expect(line in page, f"no {line!r} in\n{page}")
     print("accuracy.py: self-test passed")
 
@@ -453,7 +531,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="problems at a time (default: %(default)s)")
     parser.add_argument("--scratch", metavar="FOLDER", help="for tensors (default: that of temporary files)")
     parser.add_argument("--out", metavar="FILE", help="write every comparison as JSON")
-    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="print the page of such files, and end")
+    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="print docs/accuracy.md of such files, and end")
+    parser.add_argument("--table", nargs="+", metavar="FILE", help="print every figure of such files, and end")
     parser.add_argument("--self-test", action="store_true", help="check this script, without a GPU, and end")
     return parser.parse_args()
 
@@ -463,10 +542,11 @@ def main() -> None:
     if arguments.self_test:
         self_test()
         return
-    if arguments.markdown is not None:
-        results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in arguments.markdown]
-        print(markdown(merged(results), arguments.markdown), end="")
-        return
+    for paths, page in ((arguments.markdown, markdown), (arguments.table, table_page)):
+        if paths is not None:
+            results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+            print(page(merged(results), paths), end="")
+            return
     result = measure(arguments)
     if arguments.out is not None:
         entries = ",\n".join(json.dumps(entry) for entry in result["entries"])

@@ -58,12 +58,29 @@ def _losses() -> list[Case]:
     ]
 
 
+def _rows() -> list[Case]:
+    """What reinforcement learning asks of a row."""
+    every = tuple(LOGITS)
+    finite = tuple(kind for kind in LOGITS if kind != "masked")  # PyTorch's entropy of p = 0 is NaN
+    likely = tuple(kind for kind in LOGITS if kind not in ("spread", "dominant"))  # ce counts less than e^-32 as 0
+    name = "cross_entropy"
+    return [
+        Case(f"{name} entropy", name, finite, flags=("--entropy", "--logprob", "--lse")),
+        Case(f"{name} entropy and lse gradients", name, finite, flags=("--entropy-upstream", "--lse-upstream")),
+        Case(f"{name} rows", name, every, flags=("--row-weights", "--row-scales")),
+        Case(f"{name} divisor", name, ("normal",), flags=("--divisor",), reduction="mean"),
+        Case(f"{name} token scaling", name, likely, amounts={"--token-scaling": 1.0}),
+        Case(f"{name}_backward saved", f"{name}_backward", every, flags=("--saved-logprob", "--saved-lse-low")),
+    ]
+
+
 CASES = [
     Case("softmax", "softmax", ROWS),
     Case("log_softmax", "log_softmax", ROWS),
     Case("softmax_backward", "softmax_backward", ROWS),
     Case("log_softmax_backward", "log_softmax_backward", ROWS),
     *_losses(),
+    *_rows(),
 ]
 
 
@@ -89,7 +106,8 @@ class Problem:
         """[rows, 1]: what errors are relative to."""
         exact = self.exact[quantity]
         if exact.dim() < 2:
-            return exact.abs().reshape(-1, 1)
+            sizes = exact.abs().reshape(-1, 1)
+            return sizes.clamp_min(1.0) if quantity == "entropy" else sizes
         terms = exact if self.terms is None else self.terms
         return torch.where(torch.isfinite(terms), terms.abs(), 0.0).amax(-1, keepdim=True)
 
@@ -200,6 +218,66 @@ def _fill_loss_backward(problem: Problem) -> None:
     problem.exact_of_ce = {"grad": torch.exp(x - lse.double()[:, None]) - one_hot}
 
 
+def _results_of_rows(
+    case: Case, x: torch.Tensor, target: torch.Tensor, given: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """In the dtype of x, as one would write it. \p given is what ce is given by the name of its tensor."""
+    x = x.detach().requires_grad_()
+    own = {name: tensor.to(x.dtype) for name, tensor in given.items()}
+    z = x * own["row_scale"][:, None] if "row_scale" in own else x
+    log_p = torch.log_softmax(z, -1)
+    lse, entropy = torch.logsumexp(z, -1), -(log_p.exp() * log_p).sum(-1)
+    counts = target >= 0
+    logprob = torch.where(counts, log_p.gather(1, target.clamp_min(0)[:, None])[:, 0], 0.0)
+    loss = -logprob * own.get("row_weight", 1.0)
+    if "--token-scaling" in case.amounts:
+        loss = loss * logprob.detach().exp() ** case.amounts["--token-scaling"]
+    if case.reduction == "mean":
+        loss = loss.sum() / own["divisor"][0]
+    objective = loss.sum()
+    for name, of_row in (("entropy_upstream", entropy), ("lse_upstream", lse)):
+        if name in own:
+            objective = objective + (own[name] * of_row).sum()
+    (gradient,) = torch.autograd.grad(objective, x)
+    return {"loss": loss.detach(), "grad": gradient, "entropy": entropy.detach(), "logprob": logprob.detach(),
+            "lse": lse.detach()}
+
+
+def _fill_rows_of_loss(problem: Problem) -> None:
+    """What each row is given is exact in every dtype."""
+    case = problem.case
+    target = _targets(problem)
+    x = _logits(problem, target)
+    given: dict[str, torch.Tensor] = {}
+    for flag, name in (("--row-weights", "row_weight"), ("--row-scales", "row_scale")):
+        if flag in case.flags:
+            given[name] = (8 + torch.randint(17, (problem.rows,))).float() / 16
+    for flag, name in (("--entropy-upstream", "entropy_upstream"), ("--lse-upstream", "lse_upstream")):
+        if flag in case.flags:
+            given[name] = (torch.randint(33, (problem.rows,)) - 16).float() / 16
+    if "--divisor" in case.flags:
+        given["divisor"] = torch.tensor([float(problem.rows + 1)])
+    problem.inputs = {"logits": x, "target": target, **given}
+    wanted = {"loss", "grad", *(name.removeprefix("--") for name in case.flags)}
+    results, exact = (_results_of_rows(case, each, target, given) for each in (x, x.double()))
+    # The outputs of rows are f32 whatever the logits are.
+    problem.peer = {name: value if name in ("loss", "grad") else value.float()
+                    for name, value in results.items() if name in wanted}
+    problem.exact = {name: exact[name] for name in problem.peer}
+
+
+def _fill_saved(problem: Problem) -> None:
+    """What a forward in f64 saves: the reference is the gradient of one pass."""
+    _fill_loss(problem)
+    for results in (problem.peer, problem.exact):
+        del results["loss"]
+    x, target = problem.inputs["logits"].double(), problem.inputs["target"]
+    exact = torch.logsumexp(x, -1)
+    lse = exact.float()
+    logprob = torch.log_softmax(x, -1).gather(1, target[:, None])[:, 0]
+    problem.inputs |= {"lse": lse, "lse_low": (exact - lse.double()).float(), "logprob": logprob.float()}
+
+
 def make_problem(case: Case, dtype: str, columns: int, rows_of_kind: int) -> Problem:
     problem = Problem(case, dtype, columns, rows_of_kind)
     aten = torch.ops.aten
@@ -211,5 +289,10 @@ def make_problem(case: Case, dtype: str, columns: int, rows_of_kind: int) -> Pro
         "cross_entropy": lambda: _fill_loss(problem),
         "cross_entropy_backward": lambda: _fill_loss_backward(problem),
     }
-    fill[case.operation]()
+    if "saved" in case.name:
+        _fill_saved(problem)
+    elif case in _rows():
+        _fill_rows_of_loss(problem)
+    else:
+        fill[case.operation]()
     return problem

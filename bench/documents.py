@@ -1,8 +1,8 @@
 """The documents in bench/results, and the newest figures in them.
 
 They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
-few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A document
-that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
+rows-*, few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A
+document that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
 in GPU-DATE-call-cost.txt, as ce_call_cost prints it; the newest of these files counts.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable
 from peers import LOADERS
 
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
-TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted")
+TASKS = re.compile(r"widths-|options-|rows-|few-rows$|loss-grad-|compare-|regret$|planted")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
 
 # Of ce_call_cost: what it calls a call, then counters, in nanoseconds unless they end in k.
@@ -158,6 +158,15 @@ class Results:
 
         # What linear.py wrote.
         self.linear = max(folder.glob("*-????-??-??-linear.json"), default=None)
+        # What ranks.py wrote, of each GPU and number of them the newest, in this folder and in those of other GPUs; and
+        # what ranks_linear.py wrote.
+        newest_of = {(named["gpu"], named["task"]): path for path in
+                     sorted([*folder.glob("*-ranks-[0-9].json"), *folder.glob("*/*-ranks-[0-9].json")],
+                            key=lambda path: path.name) if (named := FILE.fullmatch(path.name))}
+        self.ranks = [newest_of[key] for key in sorted(newest_of)]
+        self.ranks_linear = max(folder.glob("*-????-??-??-ranks-linear-[0-9].json"), default=None)
+        # What python_training.py --head wrote.
+        self.linear_training = max(folder.glob("*-????-??-??-linear-training.json"), default=None)
         # What python_rl.py wrote: of this folder, else of the one that it is in.
         self.python_rl = next((max(found) for where in (folder, folder.parent)
                                if (found := list(where.glob("python-rl-????-??-??.json")))), None)
@@ -167,6 +176,9 @@ class Results:
 
         self.widths = newest(of("widths-"), lambda p: (kind_of(p), p["dtype"], p["columns"]))
         self.options = newest(of("options-"), lambda p: (options_of(p), p["dtype"], p["columns"]))
+        # What a row may be asked for beside its loss, by task.
+        self.rows = {document.task: newest([document], lambda p: (p["dtype"], p["columns"]))
+                     for document in of("rows-")}
         self.few_rows = newest(of("few-rows"), lambda p: (kind_of(p), p["dtype"], p["columns"], p["rows"]))
         self.shapes = newest(of("loss-grad-"), lambda p: (kind_of(p), p["dtype"], p["rows"], p["columns"]))
         self.planted = newest(of("planted"), lambda p: planted_key(p["title"]))

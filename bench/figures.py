@@ -8,8 +8,9 @@ from typing import Any, Callable, Iterable
 
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
-from linear_tables import linear
-from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
+from linear_tables import linear, linear_summary
+from python_tables import head, python_calls, python_gradient, python_rl, python_training, python_transformers
+from rank_tables import ranks, ranks_linear, ranks_summary
 from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
@@ -273,8 +274,35 @@ def options(page: Page) -> str:
                 more = f", {added_by_options(cells, (named, *place)):+.1%}" if named else ""
                 row.append(f"{cell.value['median_us']:.0f} us{more}")
         rows.append(row)
-    by_options = dict(sorted(cells.items(), key=lambda item: (len(item[0][0]), item[0])))
-    return f"{table(rows)}\n\n{page.sources(by_options, by=lambda key: ', '.join(key[0]) or 'no options')}"
+    return f"{table(rows)}\n\n{page.dates(cells)}"
+
+
+ROWS = {
+    "rows-entropy-gradient": ("gradient of the entropy", "rows-base"),
+    "rows-lse-gradient": ("logsumexp and its gradient", "rows-base"),
+    "rows-weights": ("weights of rows", "rows-base"),
+    "rows-scales": ("scales of rows (temperature)", "rows-base"),
+    "rows-divisor": ("divisor on the device", "rows-base"),
+    "rows-token-scaling": ("token scaling", "rows-base"),
+    "rows-loss-entropy": ("log-probability and entropy, no gradient", "rows-loss-base"),
+    "rows-backward-saved": ("backward, as exact as one pass", "rows-backward-base"),
+    "rows-backward-entropy": ("backward of entropy and logsumexp", "rows-backward-base"),
+}
+
+
+def rows_of_options(page: Page) -> str:
+    """Shares of the ceiling, and by how many points that is less than without."""
+    found = page.results.rows
+    places = sorted({place for cells in found.values() for place in cells})
+    text = [["", *(f"{dtype} {columns}" for dtype, columns in places)]]
+    for task, (name, base) in ROWS.items():
+        row = [name]
+        for place in places:
+            share, without = (found[one][place].value["share_of_ceiling"] for one in (task, base))
+            row.append(f"{share:.1%}, {100 * (share - without):+.1f}")
+        text.append(row)
+    cells = {(task, *place): cell for task, of_task in found.items() for place, cell in of_task.items()}
+    return f"{table(text)}\n\n{page.dates(cells)}"
 
 
 def added_by_options(cells: Cells, key: Key) -> float:
@@ -422,7 +450,7 @@ def cost_of(*named: str) -> Callable[[Page], str]:
 BLOCKS: dict[str, Callable[[Page], str]] = {
     "plot": plot,
     "ceilings": ceilings,
-    "shares": shares(KINDS, DTYPES),
+    "shares": shares(KINDS, ("bf16",)),
     "summary": summary,
     "widths": widths,
     "below-the-aim": below_the_aim,
@@ -431,9 +459,14 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "peer-ranges": peer_ranges,
     "memory": memory,
     "options": options,
+    "row-options": rows_of_options,
     "few-rows": few_rows,
     "call-cost": call_cost,
     "linear": linear,
+    "linear-summary": linear_summary,
+    "ranks": ranks,
+    "ranks-summary": ranks_summary,
+    "ranks-linear": ranks_linear,
     "python-calls": python_calls,
     "python-gradient": python_gradient,
     "python-training": python_training,
@@ -457,6 +490,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "search-seconds": search_seconds,
     "search-configs": search_configs,
     "speed-without-search": speed_without_search,
+    "head-step": head("step ms", "ms"),
+    "head-memory": head("peak GiB", "GiB"),
     "memory-of-ce": loss_and_gradient_memory(lambda timing: timing["extra_of_ce"] / timing["rows"]),
     "memory-of-torch": loss_and_gradient_memory(lambda timing: timing["peak_bytes"] / timing["matrix"]),
     "cost-of-smoothing": cost_of("label smoothing", "z-loss"),

@@ -1,4 +1,4 @@
-"""The tables of docs/linear.md, from what linear.py measured."""
+"""The tables of the loss of a linear layer, from what linear.py measured."""
 
 from __future__ import annotations
 
@@ -45,12 +45,67 @@ def documents_of(path: Any) -> list[Any]:
     return [path, *sorted(path.parent.glob(f"{path.stem}-[0-9].json"))]
 
 
-def linear(page: Page) -> str:
-    path = page.results.linear
-    if path is None:
+def newest_documents(page: Page) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Their paths and contents."""
+    if page.results.linear is None:
         raise ValueError("there are no figures of the loss of a linear layer")
-    paths = documents_of(path)
-    documents = [json.loads(one.read_text(encoding="utf-8")) for one in paths]
+    paths = documents_of(page.results.linear)
+    return paths, [json.loads(one.read_text(encoding="utf-8")) for one in paths]
+
+
+def source(page: Page, paths: list[Any], documents: list[dict[str, Any]]) -> str:
+    machine = documents[0]["machine"]
+    links = ", ".join(f"[{document['machine']['date']}]({page.path(one)})" for one, document in zip(paths, documents))
+    return (f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}{versions(documents)}, {links}.")
+
+
+def short(measured: dict[str, Any], title: str) -> str:
+    """How many times the time of the products alone, and the memory of a step with gradients."""
+    one = next((measured["results"][name] for name in TITLES[title] if name in measured["results"]), {"error": "none"})
+    if "error" in one:
+        return "-"
+    of_step = memory(one, gradient_bytes(measured)) if measured["gradients"] else ""
+    return f"{one['over_products']:.2f}{of_step}"
+
+
+def best_other(measured: dict[str, Any]) -> str:
+    """The fastest of the other libraries."""
+    others = {title: one["median_ms"] for title, names in TITLES.items() if title.split(",")[0] != "ce"
+              and "products" not in title for name in names
+              if "error" not in (one := measured["results"].get(name, {"error": "none"}))}
+    if not others:
+        return "-"
+    title = min(others, key=lambda other: others[other])
+    return f"{title} {short(measured, title)}"
+
+
+def linear_summary(page: Page) -> str:
+    """A row for each shape; of the other libraries the fastest."""
+    paths, documents = newest_documents(page)
+    shapes: dict[str, dict[bool, dict[str, Any]]] = {}
+    for document in documents:
+        for measured in document["measured"]:
+            if measured["results"]:
+                shapes.setdefault(measured["shape"], {})[measured["gradients"]] = measured
+    rows = [["tokens x hidden x classes", "loss and gradients: products", "ce, 4 GiB", "ce, 512 MiB", "best other",
+             "loss alone: product", "ce", "best other"]]
+    for shape, of_shape in shapes.items():
+        cells = []
+        for with_gradients, titles in ((True, ("ce, 4 GiB", "ce, 512 MiB")), (False, ("ce, 4 GiB",))):
+            measured = of_shape.get(with_gradients)
+            if measured is None:
+                cells += ["-"] * (len(titles) + 2)
+                continue
+            cells += [f"{measured['results']['products']['median_ms']:.1f} ms",
+                      *(short(measured, title) for title in titles), best_other(measured)]
+        rows.append([shape.replace("x", " x "), *cells])
+    if len(rows) == 1:
+        raise ValueError(f"{paths[0]} has no times")
+    return f"{table(rows)}\n\n{wrapped(source(page, paths, documents))}"
+
+
+def linear(page: Page) -> str:
+    paths, documents = newest_documents(page)
     all_measured = [measured for document in documents for measured in document["measured"] if measured["results"]]
     known = {name for measured in all_measured for name in measured["results"]}
     titles = {title: names for title, names in TITLES.items() if known & {*names}}
@@ -64,11 +119,8 @@ def linear(page: Page) -> str:
         if len(rows) > 1:
             made.append(table(rows))
     if not made:
-        raise ValueError(f"{path} has no times")
-    machine = documents[0]["machine"]
-    links = ", ".join(f"[{document['machine']['date']}]({page.path(one)})" for one, document in zip(paths, documents))
-    made.append(wrapped(f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}{versions(documents)}, "
-                        f"{links}.{caveat(known, documents)}"))
+        raise ValueError(f"{paths[0]} has no times")
+    made.append(wrapped(f"{source(page, paths, documents)}{caveat(known, documents)}"))
     return "\n\n".join(made)
 
 

@@ -1,10 +1,10 @@
-"""The tables of docs/python.md, from what the scripts python_*.py measured."""
+"""The tables of the Python package, from what the scripts python_*.py measured."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Callable
 
 from pages import Page, span, table, wrapped
 
@@ -60,6 +60,19 @@ def python_training(page: Page) -> str:
     return (f"{table(rows)}\n\n" + wrapped(
         f"Losses differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
         f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.") + f"\n\n{python_source(page, figures)}")
+
+
+def head(name: str, unit: str) -> Callable[[Page], str]:
+    """Of a step with the layer and its loss in one, from torch to ce."""
+
+    def write(page: Page) -> str:
+        path = page.results.linear_training
+        if path is None:
+            raise ValueError("there are no figures of python_training.py --head")
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return f"{runs['ce'][name]:.1f} instead of {runs['torch'][name]:.1f} {unit}"
+
+    return write
 
 
 def python_transformers(page: Page) -> str:

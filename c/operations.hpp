@@ -126,7 +126,8 @@ struct Interface<CrossEntropy> {
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
     const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
-                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse] = given;
+                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse,
+                 lse_low] = given;
     const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
                                         .target = tensor_from("target", target),
                                         .weight = tensor_from("weight", weight),
@@ -135,6 +136,7 @@ struct Interface<CrossEntropy> {
                                         .grad = tensor_from("grad", grad),
                                         .z_loss_out = tensor_from("z_loss_out", z_loss_out),
                                         .lse = tensor_from("lse", lse),
+                                        .lse_low = tensor_from("lse_low", lse_low),
                                         .argmax = tensor_from("argmax", argmax),
                                         .hit = tensor_from("hit", hit),
                                         .logprob = tensor_from("logprob", logprob),
@@ -146,7 +148,7 @@ struct Interface<CrossEntropy> {
                                         .lse_upstream = tensor_from("lse_upstream", lse_upstream),
                                         .given_lse = tensor_from("given_lse", given_lse)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
-                                  f18] = tensors;
+                                  f18, f19] = tensors;
     return tensors;
   }
 };
@@ -163,7 +165,7 @@ struct Interface<CrossEntropyBackward> {
   }
   [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
     const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
-                 divisor, entropy_upstream, lse_upstream] = given;
+                 divisor, entropy_upstream, lse_upstream, lse_low] = given;
     const CrossEntropyBackward::Tensors tensors{
         .logits = tensor_from("logits", logits),
         .target = tensor_from("target", target),
@@ -172,13 +174,14 @@ struct Interface<CrossEntropyBackward> {
         .upstream = tensor_from("upstream", upstream),
         .grad = tensor_from("grad", grad),
         .logprob = tensor_from("logprob", logprob),
+        .lse_low = tensor_from("lse_low", lse_low),
         .entropy = tensor_from("entropy", entropy),
         .row_weight = tensor_from("row_weight", row_weight),
         .row_scale = tensor_from("row_scale", row_scale),
         .divisor = tensor_from("divisor", divisor),
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = tensors;
     return tensors;
   }
 };

@@ -281,8 +281,10 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
       throw InvalidArgument("plan", fmt::to_string(static_cast<int>(shard.plan)),
                             "automatic, gather or exchange");
     require_communicator(communicator);
-    if (tensors.given_lse.data != nullptr)
-      throw InvalidArgument("given_lse.data", "set", "null where ranks share the classes");
+    for (const auto& [argument, data] :
+         {std::pair("given_lse.data", tensors.given_lse.data),
+          std::pair("lse_low.data", static_cast<const void*>(tensors.lse_low.data))})
+      if (data != nullptr) throw InvalidArgument(argument, "set", "null where ranks share the classes");
     impl_->require_own_process();
     const DType dtype = tensors.logits.dtype;
     const std::int64_t rows = tensors.logits.rows,

@@ -37,9 +37,11 @@ struct CrossEntropyFlags {
   bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
   bool lse_upstream = false;      ///< and that of the logsumexp
   bool saved_logprob = false;     ///< cross_entropy_backward reads the log-probability of the targets, too
+  bool saved_lse_low = false;     ///< and what the logsumexps of the rows lost when they were rounded
   bool given_lse = false;         ///< losses follow from logsumexps of the rows that the caller has
   bool z_loss_out = false;        ///< the z-loss is written too, reduced like the loss
   bool lse_out = false;           ///< logsumexp of the rows is written
+  bool lse_low_out = false;       ///< what that lost when it was rounded is written
   bool logprob_out = false;       ///< the log-probability of the rows' targets is written
   bool entropy_out = false;       ///< the entropy of the rows is written
   bool argmax_out = false;        ///< the first largest logit of the rows is written
@@ -204,7 +206,7 @@ struct CrossEntropyOutput {
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
+inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
     {.field = &CrossEntropyFlags::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss_out",
@@ -223,6 +225,14 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tolerance = {.relative = 1e-6, .absolute = 4e-6, .absolute_of_logits = 2},
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
+    {.field = &CrossEntropyFlags::lse_low_out,
+     .word = "lse_low_out",
+     .tensor = "lse_low",
+     .member = {.of_forward = &CrossEntropy::Tensors::lse_low},
+     .of_all_classes = true,
+     .tolerance = {.absolute = 4e-6, .absolute_of_logits = 2},
+     .flag = "--lse-low",
+     .help = "Write what each logsumexp lost when it was rounded to f32"},
     {.field = &CrossEntropyFlags::logprob_out,
      .word = "logprob_out",
      .tensor = "logprob",
@@ -325,7 +335,7 @@ struct CrossEntropyInput {
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
+inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
     {.field = &CrossEntropyFlags::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
@@ -390,6 +400,15 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .of_backward = true,
      .flag = "--saved-logprob",
      .help = "The backward reads the targets' log-probabilities, too"},
+    {.field = &CrossEntropyFlags::saved_lse_low,
+     .word = "saved_lse_low",
+     .tensor = "lse_low",
+     .member = {.of_backward = &CrossEntropyBackward::Tensors::lse_low},
+     .argument = argument_of(&CrossEntropyFlags::lse_low_out),
+     .of_gradient = true,
+     .of_backward = true,
+     .flag = "--saved-lse-low",
+     .help = "The backward reads what the logsumexps lost when they were rounded, too"},
     {.field = &CrossEntropyFlags::given_lse,
      .word = "given_lse",
      .tensor = "given_lse",

@@ -524,11 +524,13 @@ typedef struct ce_cross_entropy_tensors {
   /// are as exact as it is. Only with class indices, and without label_smoothing, grad (which ce_cross_entropy_backward()
   /// makes of it), lse, entropy, argmax and hit.
   const ce_tensor* given_lse;
+  /// optional: [rows] f32; what lse lost when it was rounded to f32, so that the sum of both is as exact as one pass
+  const ce_tensor* lse_low;
 } ce_cross_entropy_tensors;
 #define CE_CROSS_ENTROPY_TENSORS_INIT                                                                   \
   {                                                                                                     \
     sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                        \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                  \
   }
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
@@ -605,11 +607,14 @@ typedef struct ce_cross_entropy_backward_tensors {
   const ce_tensor* divisor;           ///< optional, with CE_REDUCTION_MEAN: [1] f32
   const ce_tensor* entropy_upstream;  ///< optional: [rows] f32
   const ce_tensor* lse_upstream;      ///< optional: [rows] f32
+  /// optional: [rows] f32, of ce_cross_entropy(). With it the whole gradient is as exact as that of one pass: an lse of 10^4
+  /// alone is off by up to 5e-4, and so is each probability.
+  const ce_tensor* lse_low;
 } ce_cross_entropy_backward_tensors;
 #define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT                                                             \
   {                                                                                                        \
     sizeof(ce_cross_entropy_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL                                                                                   \
+        NULL, NULL, NULL, NULL                                                                             \
   }
 
 /// The gradient of ce_cross_entropy() with respect to the logits, from the logsumexp that it wrote.
@@ -888,7 +893,7 @@ typedef struct ce_cross_entropy_exchange_options {
   { sizeof(ce_cross_entropy_exchange_options), NULL, 0, 0, NULL }
 
 /// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes. No
-/// given_lse.
+/// given_lse and no lse_low.
 typedef ce_cross_entropy_tensors ce_cross_entropy_exchange_tensors;
 #define CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT CE_CROSS_ENTROPY_TENSORS_INIT
 

@@ -117,6 +117,8 @@ struct CE_API CrossEntropy {
     Tensor grad = {};  ///< optional: as the logits; may be the logits themselves
     Tensor z_loss_out = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
     Tensor lse = {};         ///< optional: [rows] f32; what CrossEntropyBackward reads
+    /// optional: [rows] f32; what lse lost when it was rounded to f32, so that the sum of both is as exact as one pass
+    Tensor lse_low = {};
     Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
     Tensor logprob =
@@ -168,6 +170,9 @@ struct CE_API CrossEntropyBackward {
     /// with token_scaling, else optional; with class indices: [rows] f32, CrossEntropy's. With it the gradient of a
     /// target's logit is as exact as that of one pass: lse alone has lost what f32 rounds off beside large logits.
     ConstTensor logprob = {};
+    /// optional: [rows] f32, CrossEntropy's. With it the whole gradient is as exact as that of one pass: an lse of 10^4 alone
+    /// is off by up to 5e-4, and so is each probability.
+    ConstTensor lse_low = {};
     ConstTensor entropy = {};           ///< with entropy_upstream: [rows] f32, CrossEntropy's
     ConstTensor row_weight = {};        ///< optional: [rows] f32
     ConstTensor row_scale = {};         ///< optional: [rows] f32

@@ -155,7 +155,7 @@ struct CE_API CrossEntropyExchange {
   PeerView peers = {};
 
   /// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes.
-  /// No given_lse.
+  /// No given_lse and no lse_low.
   using Tensors = CrossEntropy::Tensors;
 
   friend bool operator==(const CrossEntropyExchange&, const CrossEntropyExchange&) = default;

@@ -53,7 +53,7 @@ struct CrossEntropy : OperationDefaults {
   static constexpr bool entropy_gradient = problem::entropy_upstream;
   static constexpr bool exchanges = problem::exchanges;
   /// Rows without a class still have a logsumexp.
-  static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
+  static constexpr bool needs_all_rows = problem::lse_out || problem::lse_low_out || problem::argmax_out;
 
   struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
@@ -334,19 +334,28 @@ struct CrossEntropy : OperationDefaults {
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
       total.lse = logits.unit() * stats.max + total.log_sum;
-      find_target_results(adds_target() ? exponent_of(exponent, u_target) : 0.f, stats);
+      find_target_results(adds_target() ? exponent_of(exponent, u_target) : 0.f, exponent.at_maximum(),
+                          stats);
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
-      float distance = logits.unit() * u_target - total.lse;
-      const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
+      // In place of the maximum is lse as a logit, and the sum is what that lost when it was rounded: about 1, but NaN where
+      // lse is infinite.
+      const float reference = total.lse / logits.unit();
+      total.log_sum = multiply_add(-logits.unit(), reference, total.lse);
+      float distance = multiply_add(logits.unit(), u_target, -total.lse);
+      if constexpr (problem::saved_lse_low) {
+        const float low = problem::lse_low_of(arguments)[row];
+        total.log_sum += low;
+        distance -= low;
+      }
       // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
       if constexpr (problem::saved_logprob) distance = problem::logprob_of(arguments)[row];
       total.logprob = distance;
       if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
-      total.log_sum = 0.f;
       find_factor();
-      set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
+      const float sum = exponential(total.log_sum) + (total.lse - total.lse);
+      set_amplitudes(reference, sum, 1.f / sum, exponential(distance), -expm1(distance), weights);
     }
   }
 
@@ -424,15 +433,18 @@ struct CrossEntropy : OperationDefaults {
     }
   }
   /// After log_sum is known: what the row's results and gradients need of its target and of its entropy.
-  /// \param own  the target's exponent, which the statistics leave out
-  CE_DEVICE void find_target_results(float own, const Stats& stats) {
+  /// \param own      the target's exponent, which the statistics leave out
+  /// \param largest  the exponent of the maximum, which is 0 but for its rounding: without it the entropy of a row that is
+  ///                 next to certain would be that rounding
+  CE_DEVICE void find_target_results(float own, float largest, const Stats& stats) {
     if constexpr (Stats::moments) {
       float moment = stats.of_exponentials(), powers = stats.sum;
       if (adds_target()) {
         moment += moment_of(Exponent::power(own), own);
         powers += Exponent::power(own);
       }
-      total.entropy = if_scaled(log(powers) - moment / powers * (1.f / exponent_of_e));
+      total.entropy = if_scaled(log(powers / Exponent::power(largest)) -
+                                (moment / powers - largest) * (1.f / exponent_of_e));
     }
     if constexpr (has_target)
       total.logprob = total.own > total.rest
@@ -544,6 +556,9 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (problem::entropy_out)
       problem::entropy_of(arguments)[row] = dead ? dead_value : total.entropy;
     if constexpr (problem::lse_out) problem::lse_of(arguments)[row] = total.lse;
+    if constexpr (problem::lse_low_out)
+      problem::lse_low_of(arguments)[row] =
+          multiply_add(logits.unit(), stats.max, -total.lse) + total.log_sum;
     if constexpr (Stats::indices) {
       const int argmax = stats.first_largest();
       if constexpr (problem::argmax_out) problem::argmax_of(arguments)[row] = argmax;

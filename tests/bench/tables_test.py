@@ -210,6 +210,76 @@ class Linear(Folder):
         self.assertIn("multiplied logits", " ".join(self.table("linear").split()))
 
 
+    def test_the_summary_names_the_fastest_of_the_other_libraries(self):
+        times = {"products": 10.0, "products-torch": 9.0, "ce-4g": 11.0, "ce-512m": 13.0, "liger": 15.0, "quack": 12.0}
+        results = {name: {"median_ms": ms, "over_products": ms / 10, "beyond_bytes": 1 << 30}
+                   for name, ms in times.items()}
+        self.linear("gpu-2030-01-02-linear", "8x4x100", {**results, "compile": {"error": "no"}})
+        self.linear("gpu-2030-01-02-linear-2", "8x4x100", {**results, "quack": {"error": "no"}}, gradients=False)
+        self.linear("gpu-2030-01-02-linear-3", "8x4x200", {name: results[name] for name in ("products", "ce-4g")},
+                    gradients=False)
+        text = self.table("linear-summary")
+        self.assertIn("| 8 x 4 x 100 | 10.0 ms | 1.10 (1.0 GiB) | 1.30 (1.0 GiB) | quack 1.20 (1.0 GiB) "
+                      "| 10.0 ms | 1.10 | Liger-Kernel 1.50 |", text)
+        self.assertIn("| 8 x 4 x 200 | - | - | - | - | 10.0 ms | 1.10 | - |", text)
+
+
+class Ranks(Folder):
+    """What bench/ranks.py and bench/ranks_linear.py wrote."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        (self.folder / "other").mkdir()
+
+    def ranks(self, name, gpu, over_copy, **others):
+        results = [{"rows": 8, "classes": 100 * (1 + number), "ranks": 2, "over_copy": {"copy": 1.0, **each},
+                    "ms": {"copy": 0.5}} for number, each in enumerate(over_copy)]
+        self.write(name, {"gpu": gpu, "torch": "9", "nccl": "2", "date": name.split("gpu-")[1][:10],
+                          "results": results, **others})
+
+    def test_every_gpu_and_number_of_ranks_has_its_newest_document(self):
+        self.ranks("other/x-gpu-2030-01-02-ranks-2", "NVIDIA X1 80GB", [{"ce": 1.1}, {"ce": 1.2, "liger": 5.55}],
+                   peers={"liger": "7"})
+        self.ranks("a-gpu-2030-01-01-ranks-2", "NVIDIA A2", [{"ce": 9.0}])
+        self.ranks("a-gpu-2030-01-03-ranks-2", "NVIDIA A2", [{"ce": 1.5, "ce-gather": 1.7}])
+        text = self.table("ranks")
+        self.assertIn("| 2 A2 | 8 x 100 | 0.500 ms | 1.50 | 1.70 | - | - | - | - | - |\n| 2 X1 | 8 x 100 |", text)
+        self.assertIn("|  | 8 x 200 | 0.500 ms | 1.20 | - | - | - | - | 5.55 | - |", text)
+        self.assertNotIn("9.00", text)
+        self.assertIn("[2 X1 80GB, 2030-01-02](other/x-gpu-2030-01-02-ranks-2.json): PyTorch 9, NCCL 2, Liger-Kernel 7",
+                      " ".join(text.split()))
+        summary = self.table("ranks-summary")
+        self.assertIn("| 2 A2 | 1.50 | 1.70 | - | - | - | - |\n| 2 X1 | 1.10 to 1.20 | - | - | - | 5.5 | - |", summary)
+        self.assertIn("2030-01-02 to 2030-01-03", summary)
+
+    def test_a_linear_layer_over_ranks(self):
+        for name in ("ranks", "ranks-summary", "ranks-linear"):
+            with self.assertRaisesRegex(ValueError, "no figures of ranks"):
+                self.table(name)
+        result = {"tokens": 8, "hidden": 4, "classes": 100, "ranks": 2, "ms": {"products": 2.0},
+                  "over_products": {"whole": 1.5, "chunked": 1.25}, "mib_beyond_gradients": {"whole": 9, "chunked": 3}}
+        self.write("gpu-2030-01-02-ranks-linear-2",
+                   {"gpu": "Some GPU", "torch": "9", "nccl": "2", "date": "2030-01-02", "results": [result]})
+        text = self.table("ranks-linear")
+        self.assertIn("| 8 x 4 x 100 | 2.0 ms | 1.50 (9 MiB) | 1.25 (3 MiB) |", text)
+        self.assertIn("2 Some GPU, PyTorch 9, NCCL 2, [2030-01-02](gpu-2030-01-02-ranks-linear-2.json).", text)
+
+
+class Python(Folder):
+    def test_a_head_beside_that_of_torch(self):
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        with self.assertRaisesRegex(ValueError, "python_training.py --head"):
+            figures.INLINE["head-step"](page)
+        for date, ms in (("2030-01-02", 8.04), ("2030-01-01", 7.0)):
+            self.write(f"gpu-{date}-linear-training",
+                       {"runs": {"torch": {"step ms": 12.0, "peak GiB": 4.0}, "ce": {"step ms": ms, "peak GiB": 2.5}}})
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        self.assertEqual(figures.INLINE["head-step"](page), "8.0 instead of 12.0 ms")
+        self.assertEqual(figures.INLINE["head-memory"](page), "2.5 instead of 4.0 GiB")
+
+
 class Pages(Folder):
     def setUp(self):
         super().setUp()

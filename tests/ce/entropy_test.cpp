@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/ce/fixture.hpp"
@@ -105,6 +106,81 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
 INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
+/// Of logits near 10^4, whose logsumexps f32 rounds by up to 5e-4.
+TEST_F(ContextTest, TheGradientFromWhatTheForwardSavedIsAsExactAsThatOfOnePass) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 24, columns = 1003;
+  constexpr double offset = 10000;
+  for (const float scale : {1.f, 0.7f}) {
+    Matrix logits(context, DType::f32, rows, columns), grad(context, DType::f32, rows, columns),
+        target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+        lse(context, DType::f32, rows, 1), lse_low(context, DType::f32, rows, 1),
+        logprob(context, DType::f32, rows, 1);
+    std::vector<double> values = random_values(rows * columns, random);
+    for (double& value : values) value = offset + 8 * value;
+    values = logits.set(values);
+    std::vector<std::int64_t> classes;
+    for (std::int64_t row = 0; row < rows; ++row)
+      classes.push_back(row % 9 == 4 ? -100 : static_cast<std::int64_t>(random() % columns));
+    for (std::int64_t row = 0; row < rows; row += 3) {  // also targets whose probability is not next to 0
+      const auto first = values.begin() + row * columns;
+      classes[row] = std::max_element(first, first + columns) - first;
+    }
+    target.set_indices(classes);
+    std::vector<double> exact, logsumexps;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < columns; ++i)
+        sum += std::exp(scale * (values.at(row * columns + i) - offset));
+      logsumexps.push_back(scale * offset + std::log(sum));
+      for (std::int64_t i = 0; i < columns; ++i) {
+        const double p = std::exp(scale * (values.at(row * columns + i) - offset)) / sum;
+        exact.push_back(classes[row] < 0 ? 0 : scale * (p - (i == classes[row])));
+      }
+    }
+    const auto error = [&] {
+      double largest = 0;
+      const std::vector<double> found = grad.values();
+      for (std::size_t i = 0; i < found.size(); ++i)
+        largest = std::max(largest, std::abs(found[i] - exact[i]));
+      return largest;
+    };
+    const CrossEntropy operation{.reduction = Reduction::none, .logit_scale = scale};
+    context.run(operation, {.logits = logits.tensor(),
+                            .target = target.tensor(),
+                            .loss = loss.tensor(),
+                            .grad = grad.tensor(),
+                            .lse = lse.tensor(),
+                            .lse_low = lse_low.tensor(),
+                            .logprob = logprob.tensor()});
+    const double of_one_pass = error();
+    std::vector<double> sums = lse.values();
+    const std::vector<double> low = lse_low.values();
+    for (std::size_t row = 0; row < sums.size(); ++row) sums[row] += low[row];
+    expect_near(sums, logsumexps, 0, 2e-6, "lse and what it lost");
+    const CrossEntropyBackward::Tensors saved{.logits = logits.tensor(),
+                                              .target = target.tensor(),
+                                              .lse = lse.tensor(),
+                                              .grad = grad.tensor(),
+                                              .logprob = logprob.tensor(),
+                                              .lse_low = lse_low.tensor()};
+    context.run(operation.backward(), saved);
+    EXPECT_LE(error(), 2 * of_one_pass + 1e-7) << "scale " << scale;
+    CrossEntropyBackward::Tensors without = saved;
+    without.logprob = {};
+    context.run(operation.backward(), without);
+    EXPECT_LE(error(), 2 * of_one_pass + 1e-7) << "without log-probabilities, scale " << scale;
+    without = saved;
+    without.lse_low = {};
+    context.run(operation.backward(), without);
+    EXPECT_GE(error(), 20 * of_one_pass) << "what shows that there is something to be lost";
+    context.check();
+  }
+}
+
 /// Losses of rows and of all, and the gradient from the same logsumexp.
 TEST_F(ContextTest, AGivenLogsumexpGivesTheLosses) {
   Context context(options(Policy::lookup));
@@ -150,7 +226,7 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
       upstream(context, DType::f32, 1, 1), loss(context, DType::f32, 1, 1), z_loss(context, DType::f32, 1, 1),
       argmax(context, DType::i64, 2, 1), hit(context, DType::u8, 2, 1), divisor(context, DType::f32, 1, 1);
   std::vector<Matrix> of_rows;
-  for (int i = 0; i < 7; ++i) of_rows.emplace_back(context, DType::f32, 2, 1).set({1, 1});
+  for (int i = 0; i < 8; ++i) of_rows.emplace_back(context, DType::f32, 2, 1).set({1, 1});
   logits.set(std::vector<double>(16, 0));
   target.set_indices({1, 7});
   weight.set(std::vector<double>(8, 1));
@@ -164,6 +240,7 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
                                              .grad = grad.tensor(),
                                              .z_loss_out = z_loss.tensor(),
                                              .lse = of_rows[0].tensor(),
+                                             .lse_low = of_rows[7].tensor(),
                                              .argmax = argmax.tensor(),
                                              .hit = hit.tensor(),
                                              .logprob = of_rows[1].tensor(),

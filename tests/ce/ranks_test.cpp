@@ -146,18 +146,19 @@ TEST_F(Ranks, RefuseWhatMeansNothing) {
   EXPECT_EQ(message({.communicator = {}, .first_class = 0, .classes = 28}), "communicator.all_gather");
   Matrix logits(*context_, DType::f32, 2, 28), rows(*context_, DType::f32, 2, 1),
       target(*context_, DType::i64, 2, 1), loss(*context_, DType::f32, 1, 1);
-  try {
-    context_->run(CrossEntropy{},
-                  {.logits = logits.tensor(),
-                   .target = target.tensor(),
-                   .loss = loss.tensor(),
-                   .given_lse = rows.tensor()},
-                  Shard{.communicator = lonely, .first_class = 0, .classes = 28});
-    ADD_FAILURE() << "given logsumexps were taken";
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), "given_lse.data");
-    EXPECT_EQ(error.operation(), "CrossEntropy");
-  }
+  const CrossEntropy::Tensors plain{
+      .logits = logits.tensor(), .target = target.tensor(), .loss = loss.tensor()};
+  CrossEntropy::Tensors given = plain, low = plain;
+  given.given_lse = low.lse_low = rows.tensor();
+  for (const auto& [argument, tensors] :
+       {std::pair("given_lse.data", &given), std::pair("lse_low.data", &low)})
+    try {
+      context_->run(CrossEntropy{}, *tensors, Shard{.communicator = lonely, .first_class = 0, .classes = 28});
+      ADD_FAILURE() << argument << " was taken";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), argument);
+      EXPECT_EQ(error.operation(), "CrossEntropy");
+    }
   lonely.rank = 1;
   EXPECT_EQ(message({.communicator = lonely, .first_class = 0, .classes = 28}), "communicator.rank");
 }

@@ -313,6 +313,11 @@ void ask_for_backward(Problem& problem) {
   problem.gradient = problem.has.saved_logprob = true;
 }
 
+void ask_for_backward_without_loss(Problem& problem) {
+  problem.operation = Operation::cross_entropy_backward;
+  problem.gradient = problem.has.saved_lse_low = problem.has.scale = true;
+}
+
 const Config elementwise{.variant = "elementwise", .warps = 4, .vec = 4, .tile = 512};
 
 const RowMutation row_mutations[] = {
@@ -324,8 +329,8 @@ const RowMutation row_mutations[] = {
     {"an entropy without the target's moment", "moment += moment_of(Exponent::power(own), own);", "",
      ask_for_entropy},
     {"an entropy without the target's power", "powers += Exponent::power(own);", "", ask_for_entropy},
-    {"an entropy to the base 2 of one to the base e", "total.entropy = if_scaled(log(powers)",
-     "total.entropy = if_scaled(log2(powers)", ask_for_entropy},
+    {"an entropy to the base 2 of one to the base e", "total.entropy = if_scaled(log(powers",
+     "total.entropy = if_scaled(log2(powers", ask_for_entropy},
     {"a log-probability of a confident target from a difference", "total.own > total.rest", "false",
      [](Problem& problem) { problem.has.logprob_out = true; }},
     {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",
@@ -371,8 +376,13 @@ const RowMutation row_mutations[] = {
      ask_for_scales_under_a_cap, decoupled},
     {"a log-probability that is given and not read", "distance = problem::logprob_of(arguments)[row];", "",
      ask_for_backward, elementwise},
-    {"a loss without the logsumexp that is given", "logits.unit() * u_target - total.lse;",
-     "logits.unit() * u_target;", ask_for_losses_of_lse, elementwise},
+    {"what the logsumexp lost, that is given and not read", "total.log_sum += low;", "",
+     ask_for_backward_without_loss, elementwise},
+    {"a quotient of the logsumexp that is taken for exact",
+     "total.log_sum = multiply_add(-logits.unit(), reference, total.lse);", "total.log_sum = 0.f;",
+     ask_for_backward_without_loss, elementwise},
+    {"a loss without the logsumexp that is given", "multiply_add(logits.unit(), u_target, -total.lse)",
+     "logits.unit() * u_target", ask_for_losses_of_lse, elementwise},
     {"rows that are not there, of losses from logsumexps", "Operation operation(arguments, own, exists);",
      "Operation operation(arguments, own, true);", ask_for_losses_of_lse, elementwise},
 };

@@ -103,6 +103,7 @@ class CrossEntropy {
     if (!is_scale(scale_)) scale_ = not_a_number;
     std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
     shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
+    if (!in_.lse_low.empty()) shift_ += in_.lse_low[row];
     exponentials(z_, shift_, q_);
     sum_ = saved_ ? 1. : sum_of(q_);
     log_sum_ = std::log(sum_);
@@ -113,6 +114,7 @@ class CrossEntropy {
     const auto argmax = first_largest - x.begin();
     double& hit = result_[&CrossEntropyFlags::hit_out].emplace_back(0);
     result_[&CrossEntropyFlags::lse_out].push_back(lse_);
+    result_[&CrossEntropyFlags::lse_low_out].push_back(lse_ - static_cast<double>(static_cast<float>(lse_)));
     result_[&CrossEntropyFlags::argmax_out].push_back(static_cast<double>(argmax));
     if (in_.targets.empty()) {
       find_entropy(row);

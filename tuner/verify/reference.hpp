@@ -38,6 +38,7 @@ struct CrossEntropyInputs {
   std::span<const double> upstream;       ///< [rows] or [1]; empty: one
   std::span<const double> lse;            ///< [rows], of the transformed logits; empty: found from them
   std::span<const double> logprob;  ///< [rows], with lse: log-probabilities of the targets; empty: from lse
+  std::span<const double> lse_low;  ///< [rows], with lse: what that lost when it was rounded; empty: nothing
   std::span<const double> entropy;  ///< [rows], with lse: of the gradient of the entropy
   std::span<const double> row_weights;                     ///< [rows]; empty: ones
   std::span<const double> row_scales;                      ///< [rows], of the logits; empty: ones
