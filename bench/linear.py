@@ -45,6 +45,7 @@ from linear_peers import (
     in_chunks,
     load,
 )
+from own_version import own_version
 from torch import Tensor
 
 import ce.torch as ct
@@ -373,8 +374,9 @@ def about(device: torch.device, names: list[str]) -> dict[str, Any]:
     peers, missing = load(names)
     for name, reason in missing.items():
         print(f"not measured: {name}: {reason}", flush=True)
+    of_host = {"gpu": "none", "ce": own_version(), "torch": torch.__version__}
     return {
-        "machine": machine() if device.type == "cuda" else {"gpu": "none", "torch": torch.__version__},
+        "machine": machine() if device.type == "cuda" else of_host,
         "versions": {peer.name: peer.version for peer in peers},
         "missing": missing,
         "tolerance": {"loss": LOSS_TOLERANCE, "bf16_loss": BF16_LOSS_TOLERANCE, "gradients": GRADIENT_TOLERANCE},

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from own_version import own_version
 
 import ce.array
 import ce.torch as ct
@@ -178,6 +179,7 @@ def machine() -> dict[str, str]:
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": driver,
+        "ce": own_version(),
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),
         "date": datetime.date.today().isoformat(),

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from own_version import own_version
 
 import ce.torch as ct
 from python_calls import gpu_us, machine
@@ -180,7 +181,8 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         ct.configure(cpu="host")
-    own = {"gpu": "no GPU, " + platform.machine(), "driver": "none", "torch": torch.__version__}
+    own = {"gpu": "no GPU, " + platform.machine(), "driver": "none"}
+    own |= {"ce": own_version(), "torch": torch.__version__}
     about = machine() if on_gpu else {**own, "date": datetime.date.today().isoformat()}
     print(f"{about['gpu']}, driver {about['driver']}, PyTorch {about['torch']}, {about['date']}")
     results: list[dict[str, Any]] = []

@@ -27,6 +27,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 from gpu_timer import beyond_bytes
+from own_version import own_version
 from rank_peers import LOADERS, Peer, load_peers
 from torch import Tensor
 
@@ -246,6 +247,7 @@ def main() -> int:
     own = [name for name in names if name in OWN]
     about: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name() if on_gpu else "none",
+        "ce": own_version(),
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else "none",
         "date": date.today().isoformat(),

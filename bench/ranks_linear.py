@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from gpu_timer import beyond_bytes
+from own_version import own_version
 from ranks import in_turns, slowest
 from torch import Tensor
 
@@ -110,6 +111,7 @@ def main() -> int:
     dist.init_process_group("nccl")
     about: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
+        "ce": own_version(),
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         "date": date.today().isoformat(),

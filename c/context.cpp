@@ -41,17 +41,17 @@ std::optional<Policy> policy_from(ce_policy policy) {
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
 
 ContextOptions options_from(const ce_context_options& given) {
-  const auto& [size, device, database, tuning_seconds, scratch_bytes, capture_bytes, policy, reserved,
+  const auto& [size, device, database, tuning_seconds, scratch_bytes, capture_bytes, policy, any_order,
                allocate, release, state] = given;
-  require_reserved(reserved);
   ContextOptions options{.device = text_or_empty(device),
                          .database = text_or_empty(database),
                          .policy = policy_from(policy),
                          .tuning_seconds = std::nullopt,
                          .scratch_bytes = scratch_bytes,
                          .capture_bytes = capture_bytes,
+                         .nondeterministic_products = flag_from("nondeterministic_products", any_order),
                          .allocator = {.allocate = allocate, .release = release, .state = state}};
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] = options;
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8] = options;
   if (tuning_seconds != CE_TUNING_SECONDS_DEFAULT) options.tuning_seconds = tuning_seconds;
   return options;
 }

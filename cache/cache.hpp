@@ -124,7 +124,7 @@ class Cache {
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
 
   /// The compile keys of binaries that no measurement names: kernels that are not searched for, such as those of a linear
-  /// layer, and what races have found. Layers below are not asked.
+  /// layer. Layers below are not asked.
   [[nodiscard]] std::vector<std::string> unnamed_binaries() const;
 
   /// Notes that the machine ran these kernels, by their compile keys, and found them right.

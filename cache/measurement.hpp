@@ -40,7 +40,7 @@ inline constexpr int stage_of_checks = -1, stage_of_screenings = 0, stage_of_fin
 struct Measurement {
   Key key;
   std::string config;           ///< text form
-  std::string template_digest;  ///< of the templates it was generated from
+  std::string template_digest;  ///< of the templates it was generated from; of a race whose ways it compares
   std::string compile_key;      ///< names its binary
   Outcome outcome = Outcome::measured;
   std::string reason;  ///< of a quarantine; empty otherwise

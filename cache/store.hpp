@@ -58,7 +58,7 @@ class Store {
   /// Does nothing when a whole binary is there; replaces a damaged one.
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
-  /// The compile keys of those that no measurement names: kernels that are not searched for, and what races have found.
+  /// The compile keys of those that no measurement names: kernels that are not searched for.
   [[nodiscard]] std::vector<std::string> unnamed_binaries();
   /// Keeps the pin, unless a later one of its key is there. \returns whether it does
   bool pin(const Pin& pin);

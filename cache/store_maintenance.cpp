@@ -60,7 +60,7 @@ SELECT DISTINCT word FROM words WHERE word <> '')sql",
                      measurements);
 }
 
-// What no measurement names stays: kernels that are not searched for, and what races have found.
+// What no measurement names stays: kernels that are not searched for.
 constexpr const char* replaced_binaries =
     "FROM binaries WHERE compile_key IN (SELECT word FROM temp.replaced) "
     "AND compile_key NOT IN (SELECT word FROM temp.named)";

@@ -13,6 +13,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/environment.hpp"
 #include "base/floating_environment.hpp"
 #include "ce/check_options.hpp"
 #include "ce/context_impl.hpp"
@@ -56,6 +57,11 @@ Policy policy_for(const ContextOptions& options) {
   return policy_of_environment().value_or(Policy::tune);
 }
 
+bool takes_any_order(const ContextOptions& options) {
+  return number_of_environment("CE_NONDETERMINISTIC_PRODUCTS", 0, 0, 1) == 1 ||
+         options.nondeterministic_products;
+}
+
 template <AnyOperation Operation>
 constinit thread_local KnownCalls<Operation> known_calls;
 /// Of those of this thread's calls.
@@ -94,7 +100,8 @@ Context::Impl::Impl(const ContextOptions& given)
       chooser(*device, cache, settings_for(*device, given), policy_for(given)),
       workspaces(*device, given.capture_bytes),
       statuses(*device),
-      linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s),
+      linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s,
+             takes_any_order(given)),
       capture_bytes(given.capture_bytes) {
   start_stats_file();
 }

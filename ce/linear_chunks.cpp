@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 
-#include "base/digest.hpp"
 #include "ce/error.hpp"
 #include "tuner/verify/elements.hpp"
 
@@ -17,8 +16,9 @@ std::uint64_t bucket_of(std::int64_t tokens) { return std::bit_ceil(static_cast<
 
 /// What decides which plan is fastest, with tokens rounded up to powers of two.
 std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
-  std::string text = fmt::format("tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens),
-                                 shape.hidden, shape.classes, name(shape.dtype), name(shape.logits));
+  std::string text =
+      fmt::format("chunks tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens), shape.hidden,
+                  shape.classes, name(shape.dtype), name(shape.logits));
   if (shape.drops_tokens()) text += " valid_tokens";
   if (shape.exponentials) text += shape.wants_exponentials ? " exponentials" : " exponentials_or_logits";
   if (shape.hidden_grad) text += " hidden_grad";
@@ -39,9 +39,13 @@ std::int64_t LinearPlans::Known::most_bytes() const noexcept {
   return most;
 }
 
-std::string LinearPlans::key_of(const LinearShape& shape, const LinearPlan& largest) {
-  return digest({"linear_chunks", text_of(shape, largest), device_.compiler(), device_.matmuls().name(),
-                 device_.model().key()});
+tuner::RaceSubject LinearPlans::subject_of(const LinearShape& shape, const LinearPlan& largest) {
+  // Hidden states and weight, and as much for the gradients.
+  const std::int64_t bytes = 2 * (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype);
+  return {.text = text_of(shape, largest) + (any_order_ ? " any_order" : ""),
+          .maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler()),
+          .rows = shape.tokens,
+          .bytes = bytes};
 }
 
 std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& shape) {
@@ -56,7 +60,7 @@ std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& sha
   known->plan = known->open.front();
   if (known->open.size() > 1) {
     try {
-      known->key = key_of(shape, known->plan);
+      known->race = subject_of(shape, known->plan);
     } catch (const Unsupported&) {
       known->open.clear();  // no library of products, as the call itself tells
     }
@@ -64,36 +68,34 @@ std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& sha
     known->open.clear();
   }
   known_.emplace(shape, known);
-  if (!known->key.empty())
-    if (const std::string& winner = winners_.of(known->key); !winner.empty()) choose(known->key, winner);
+  if (!known->race.text.empty())
+    if (const auto& winner = winners_.of(known->race); !winner.winner.empty()) choose(known->race, winner);
   return known_.at(shape);
 }
 
-void LinearPlans::choose(const std::string& key, const std::string& winner) {
+void LinearPlans::choose(const tuner::RaceSubject& race, const tuner::RaceWinners::Known& found) {
   for (auto& [shape, known] : known_) {
-    if (known->key != key || known->open.empty()) continue;
-    auto chosen = std::make_shared<Known>(Known{.plan = known->plan, .open = {}, .key = key});
+    if (known->race.text != race.text || known->open.empty()) continue;
+    auto chosen = std::make_shared<Known>(*known);
     for (const LinearPlan& plan : known->open)
-      if (text_of(plan) == winner) chosen->plan = plan;
+      if (text_of(plan) == found.winner) chosen->plan = plan;
+    if (!found.open) chosen->open.clear();
     known = std::move(chosen);
   }
 }
 
 void LinearPlans::keep(const LinearShape& shape, const tuner::RaceResult& result) {
   const std::shared_ptr<const Known> known = of(shape);
-  const std::string library = device_.matmuls().name();
   const std::lock_guard lock(mutex_);
-  if (!winners_.of(known->key).empty()) return;
-  winners_.keep(
-      known->key, result, library,
-      fmt::format("chunks {}", text_of(shape, known->open.empty() ? known->plan : known->open.front())));
-  choose(known->key, result.winner);
+  if (!winners_.of(known->race).open) return;
+  winners_.keep(known->race, result);
+  choose(known->race, winners_.of(known->race));
 }
 
 void LinearPlans::close(const LinearShape& shape) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const Known>& known = known_.at(shape);
-  known = std::make_shared<Known>(Known{.plan = known->plan, .open = {}, .key = known->key});
+  known = std::make_shared<Known>(Known{.plan = known->plan, .open = {}, .race = known->race});
 }
 
 LinearSamples::LinearSamples(runtime::Device& device, const LinearCrossEntropy::Tensors& tensors,

@@ -26,14 +26,15 @@ namespace ce {
 /// Of each shape one plan, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.
 class LinearPlans {
  public:
-  /// Both must outlive it.
-  LinearPlans(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(cache) {}
+  /// Both must outlive it. \param any_order  of the products' sums
+  LinearPlans(runtime::Device& device, cache::Cache& cache, bool any_order)
+      : device_(device), any_order_(any_order), winners_(device, cache) {}
 
   struct Known {
     LinearPlan plan;  ///< the fastest, or that with the largest chunks
     std::vector<LinearPlan>
-        open;         ///< a race of these would find something new; that with the largest chunks first
-    std::string key;  ///< of the race in the database; empty where there is none
+        open;  ///< a race of these would find something new; that with the largest chunks first
+    tuner::RaceSubject race;  ///< without a text where there is none
     /// Bytes that a call may take of which nobody knows whether it comes before the race or after it.
     [[nodiscard]] std::int64_t most_bytes() const noexcept;
   };
@@ -46,11 +47,12 @@ class LinearPlans {
   void close(const LinearShape& shape);
 
  private:
-  [[nodiscard]] std::string key_of(const LinearShape& shape, const LinearPlan& largest);
-  /// Of a race that is over.
-  void choose(const std::string& key, const std::string& winner);
+  [[nodiscard]] tuner::RaceSubject subject_of(const LinearShape& shape, const LinearPlan& largest);
+  /// What is known of a race, to all shapes that share it.
+  void choose(const tuner::RaceSubject& race, const tuner::RaceWinners::Known& found);
 
   runtime::Device& device_;
+  const bool any_order_;
   std::mutex mutex_;  ///< guards what follows
   tuner::RaceWinners winners_;
   std::map<LinearShape, std::shared_ptr<const Known>> known_;

@@ -375,6 +375,7 @@ class LinearCall {
   [[nodiscard]] Product product(runtime::Matmul matmul, std::int64_t runtime::Matmul::*tokens, const void* a,
                                 const void* b, void* d, const void* bias = nullptr) const {
     matmul.alignment = runtime::alignment_of({a, b, d});
+    matmul.any_order = losses_.any_order_;
     return {{matmul, tokens}, {.a = a, .b = b, .bias = bias, .d = d, .workspace = at(plan_.products)}};
   }
   void make(const Product& product) {

@@ -65,13 +65,16 @@ class LinearLosses {
   /// \param tunes    products and chunks that are met first; else what the database knows, or the library's first and the
   ///                 largest chunks
   /// \param seconds  that each race may take; 0: no bound
-  LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds)
+  /// \param any_order  of the products' sums: other bits each time
+  LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds,
+               bool any_order = false)
       : device_(device),
         tunes_(tunes),
         seconds_(seconds),
+        any_order_(any_order),
         kernels_(device, cache),
         forward_(device, cache, kernels_),
-        plans_(device, cache),
+        plans_(device, cache, any_order),
         workspaces_(device),
         products_(device, cache) {}
 
@@ -110,6 +113,7 @@ class LinearLosses {
   runtime::Device& device_;
   const bool tunes_;
   const double seconds_;
+  const bool any_order_;
   LinearKernels kernels_;
   LinearForward forward_;
   LinearPlans plans_;

@@ -10,7 +10,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/digest.hpp"
 #include "base/log.hpp"
 #include "ce/error.hpp"
 #include "runtime/matmul.hpp"
@@ -270,12 +269,13 @@ int most_messages(int multiprocessors, std::int64_t tokens, std::int64_t classes
   return most;
 }
 
-std::string LinearForward::key_of(const LinearShape& shape) {
-  return digest(
-      {"linear_statistics", shape.statistics->text(),
-       fmt::format("tokens={} hidden={} classes={}", std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)),
-                   shape.hidden, shape.classes),
-       device_.compiler(), device_.model().key()});
+tuner::RaceSubject LinearForward::subject_of(const LinearShape& shape) {
+  return {.text = fmt::format("{} tokens={} hidden={} classes={}", shape.statistics->text(),
+                              std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)), shape.hidden,
+                              shape.classes),
+          .maker = device_.compiler(),
+          .rows = shape.tokens,
+          .bytes = (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype)};
 }
 
 LinearForward::Known LinearForward::known(const LinearShape& shape) {
@@ -283,12 +283,11 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const auto found = known_.find(shape);
   if (found != known_.end()) return found->second;
   const std::vector<LinearWay> all = ways(shape.multiprocessors, shape.tokens, shape.classes);
-  const std::string& winner = winners_.of(key_of(shape));
+  const auto& [winner, open] = winners_.of(subject_of(shape));
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == winner; });
-  const Known known{.way = same != all.end() ? *same : all.front(),
-                    .open = winner.empty(),
-                    .serves = winner != none_is_right};
+  const Known known{
+      .way = same != all.end() ? *same : all.front(), .open = open, .serves = winner != none_is_right};
   return known_.emplace(shape, known).first->second;
 }
 
@@ -347,9 +346,8 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
     log(LogLevel::info, fmt::format("tuned {} on {}: {} in {:.1f} us, the best of {}", text,
                                     device_.model().name, result.winner, result.winner_us, result.runners));
   }
-  const std::string compiler = device_.compiler();
   const std::lock_guard lock(mutex_);
-  winners_.keep(key_of(shape), result, compiler, text);
+  winners_.keep(subject_of(shape), result);
   known_.clear();  // of other numbers of tokens, too
 }
 

@@ -52,7 +52,7 @@ class LinearForward {
  public:
   /// All must outlive it.
   LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels)
-      : device_(device), kernels_(kernels), winners_(cache) {}
+      : device_(device), kernels_(kernels), winners_(device, cache) {}
 
   /// One first that serves without a measurement.
   [[nodiscard]] static std::vector<LinearWay> ways(int multiprocessors, std::int64_t tokens,
@@ -65,7 +65,7 @@ class LinearForward {
     bool serves = true;  ///< false where a race has found that all ways are wrong
   };
   [[nodiscard]] Known known(const LinearShape& shape);
-  /// Lets all ways race, and the database keep the winner. Others may do so at the same time. Each must make the logsumexps
+  /// Lets all ways race, and the database keep what each took. Others may do so at the same time. Each must make the logsumexps
   /// and targets' logits that the device's library of products and f64 make, in the first rows and in the last.
   /// \param arguments  as of launch()
   void tune(const LinearShape& shape, const LinearStatisticsArguments& arguments, double seconds);
@@ -76,8 +76,7 @@ class LinearForward {
               Stream stream);
 
  private:
-  /// Of the database.
-  [[nodiscard]] std::string key_of(const LinearShape& shape);
+  [[nodiscard]] tuner::RaceSubject subject_of(const LinearShape& shape);
 
   runtime::Device& device_;
   LinearKernels& kernels_;

@@ -8,24 +8,23 @@
 
 #include "base/printable.hpp"
 #include "cache/bundle.hpp"
+#include "ce/error.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::cli {
 
 Known::Known(const cache::Cache& cache, const cache::Key& wanted)
     : key(wanted), problem(problem_of(wanted)), measurements(cache.measurements(wanted)) {
-  if (!problem) {
-    history = measurements.size();
-    return;
-  }
-  decision = tuner::decide(measurements, problem->operation);
-  if (const auto pin = cache.pin(wanted)) tuner::apply_pin(*pin, *problem, measurements, decision);
+  decision = tuner::decide(measurements);
+  if (problem)
+    if (const auto pin = cache.pin(wanted)) tuner::apply_pin(*pin, *problem, measurements, decision);
+  if (tuner::subject_of_race(wanted)) maker = tuner::maker_of_race(measurements);
   std::set<std::string> ranked;
   if (decision)
     for (const tuner::Candidate& candidate : decision->ranking) ranked.insert(candidate.text());
   std::map<std::string, const cache::Measurement*> latest;
   for (const cache::Measurement& measurement : measurements) {
-    if (!tuner::is_current(measurement, problem->operation))
+    if (!is_current(measurement))
       ++history;
     else if (measurement.outcome == cache::Outcome::quarantined && !ranked.contains(measurement.config))
       latest[measurement.config] = &measurement;
@@ -33,7 +32,15 @@ Known::Known(const cache::Cache& cache, const cache::Key& wanted)
   for (const auto& [config, measurement] : latest) quarantined.push_back(measurement);
 }
 
+bool Known::is_current(const cache::Measurement& measurement) const {
+  return problem ? tuner::is_current(measurement, problem->operation)
+                 : !maker.empty() && measurement.template_digest == maker;
+}
+
 const generator::Problem& Known::problem_or_throw() const {
+  if (tuner::subject_of_race(key))
+    throw InvalidArgument("KEY", fmt::format("{}, a race ({})", key.id(), title()),
+                          "one of kernels: a race is made by the call that meets it, see ce-tune linear");
   if (!problem) static_cast<void>(generator::parse_key_text(key.problem));
   return problem.value();
 }
@@ -48,7 +55,8 @@ std::string Known::title() const { return title_of(key); }
 
 std::string title_of(const cache::Key& key) {
   const auto problem = problem_of(key);
-  return problem ? generator::title(*problem) : printable(key.problem);
+  return problem ? generator::title(*problem)
+                 : printable(tuner::subject_of_race(key).value_or(std::string_view(key.problem)));
 }
 
 std::string_view stage_of(const cache::Measurement& measurement) noexcept {

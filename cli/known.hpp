@@ -17,15 +17,20 @@ namespace ce::cli {
 
 struct Known {
   cache::Key key;
-  std::optional<generator::Problem> problem;  ///< nothing for a key that another version wrote
-  std::optional<tuner::Decision> decision;    ///< nothing where no config was measured with today's templates
+  std::optional<generator::Problem>
+      problem;                              ///< nothing for a race, and for a key that another version wrote
+  std::optional<tuner::Decision> decision;  ///< nothing where no config was measured with today's templates
+  std::string maker{};                      ///< of a race: whose ways its last final compared
   std::vector<cache::Measurement> measurements;        ///< all, oldest first
   std::vector<const cache::Measurement*> quarantined;  ///< the latest of each config that is out today
   std::size_t history = 0;                             ///< measurements with templates of other versions
 
   Known(const cache::Cache& cache, const cache::Key& wanted);
 
-  /// \throws InvalidArgument saying what is wrong with the text of a key that another version wrote
+  /// Whether it counts today: of today's templates, and of a race of its maker.
+  [[nodiscard]] bool is_current(const cache::Measurement& measurement) const;
+
+  /// \throws InvalidArgument for a race, and saying what is wrong with the text of a key that another version wrote
   [[nodiscard]] const generator::Problem& problem_or_throw() const;
   /// Why configs are out today: the first line of the reason, and how many.
   [[nodiscard]] std::map<std::string, int> rejections() const;
@@ -35,7 +40,7 @@ struct Known {
   [[nodiscard]] std::string pinned() const { return decision ? decision->pinned : ""; }
 };
 
-/// For people: the problem's title, or the key's text where it cannot be read.
+/// For people: the problem's title, the subject of a race, or the key's text where it cannot be read.
 [[nodiscard]] std::string title_of(const cache::Key& key);
 
 using tuner::problem_of;

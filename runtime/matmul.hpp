@@ -24,14 +24,18 @@ struct Matmul {
   DType output = DType::f32;  ///< of D: f32, or that of the input
   bool a_transposed = false, b_transposed = false;
   bool accumulates = false;  ///< D += A B; a library may round the product before, and then the sum
+  bool any_order =
+      false;  ///< parts of the sums may be added up in the order in which they end: other bits each time
   bool bias = false;  ///< a vector [n] of the output's dtype is added to every row, and rounded as such a sum
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;
   int alignment = 16;  ///< bytes that divide the addresses of A, B and D: a power of two, 256 at most
 
   friend auto operator<=>(const Matmul&, const Matmul&) = default;
 
-  /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add bias align=256".
+  /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add any_order bias align=256".
   [[nodiscard]] std::string key() const;
+  /// That must move, at the least.
+  [[nodiscard]] std::int64_t bytes() const noexcept;
 };
 
 /// Memory of one product.
@@ -61,7 +65,8 @@ class MatmulLibrary {
   /// With its version: "cublasLt 13.1.0", "host loops".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// Algorithms that give the same bits for the same operands each time, the most promising first.
+  /// Algorithms that give the same bits for the same operands each time, unless the Matmul takes any order; the most
+  /// promising first.
   /// \param most_workspace  bytes that one may need
   /// \throws Unsupported where there is none
   [[nodiscard]] virtual std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul,

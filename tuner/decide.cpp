@@ -55,6 +55,7 @@ class Possible {
 
  private:
   [[nodiscard]] std::optional<generator::Config> find_config(std::string_view text, std::int64_t rows) const {
+    if (subject_of_race(key_)) return generator::Config{};  // its maker knows what it means
     try {
       generator::Config config = generator::parse_config(text);
       if (!problem_ || !model_) return config;
@@ -116,10 +117,21 @@ std::size_t break_tie(const std::vector<cache::Finalist>& ranking) {
   return chosen;
 }
 
+/// Of a race: the way that runs without one, where the fastest of the same final gains too little on it.
+std::size_t stay(const std::vector<cache::Finalist>& ranking, std::string_view first) {
+  const cache::Finalist& best = ranking.front();
+  for (std::size_t i = 1; i < ranking.size(); ++i)
+    if (ranking[i].config == first && is_comparable(ranking[i], best) &&
+        ranking[i].median_us <= best.median_us * (1 + least_gain))
+      return i;
+  return 0;
+}
+
 /// Best first. \returns whether the first is that for another reason than its median
-bool rank(std::vector<cache::Finalist>& list) {
+template <class Choose>
+bool rank(std::vector<cache::Finalist>& list, const Choose& choose) {
   std::sort(list.begin(), list.end(), comes_before);
-  const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(break_tie(list));
+  const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(choose(list));
   std::rotate(list.begin(), chosen, chosen + 1);
   return chosen != list.begin();
 }
@@ -131,7 +143,11 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
     return winner.stage > 0 ? "the only config in the final" : "the only config that was measured";
   const cache::Finalist& second = ranking[1];
   const double ahead = second.median_us / winner.median_us - 1;
-  if (tied || ahead < tie)
+  const bool raced = subject_of_race(winner.key).has_value();
+  if (raced && tied)
+    return fmt::format("it runs without a race, and {} gains less than {:.1f}%", second.config,
+                       least_gain * 100);
+  if (!raced && (tied || ahead < tie))
     return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those",
                        tie * 100, winner.registers);
   return fmt::format("median {:.2f} us, {:.1f}% ahead of {} (median of {} samples, spread {:.1f}%)",
@@ -193,7 +209,13 @@ Ranked rank_all(const Pointers& measurements, const std::map<std::string, std::s
                                 .median_us = measurement->median_us,
                                 .registers = measurement->registers,
                                 .created_at = measurement->created_at});
-  if (!ranked.ranking.empty()) ranked.tied = rank(ranked.ranking);
+  if (ranked.ranking.empty()) return ranked;
+  ranked.tied = rank(ranked.ranking, [&](const std::vector<cache::Finalist>& list) {
+    const cache::Measurement& best = *counting.at(list.front().config);
+    if (!subject_of_race(best.key)) return break_tie(list);
+    const auto first = best.environment.find(first_of_race);
+    return first == best.environment.end() ? 0 : stay(list, first->second);
+  });
   return ranked;
 }
 
@@ -323,6 +345,38 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   return decision;
 }
 
+std::string maker_of_race(std::span<const cache::Measurement> measurements) {
+  const cache::Measurement* last = nullptr;
+  for (const cache::Measurement& measurement : measurements)
+    if (measurement.outcome == cache::Outcome::measured && measurement.stage > 0 &&
+        (last == nullptr || measurement.created_at >= last->created_at))
+      last = &measurement;
+  return last == nullptr ? "" : last->template_digest;
+}
+
+std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,
+                                    std::string_view maker) {
+  const std::string own = maker.empty() ? maker_of_race(measurements) : std::string(maker);
+  std::map<std::string, std::string> digests;
+  for (const cache::Measurement& measurement : measurements)
+    digests.emplace(variant_of(measurement.config), own);
+  return decide(measurements, digests);
+}
+
+std::optional<Decision> decide(std::span<const cache::Measurement> measurements) {
+  if (measurements.empty()) return std::nullopt;
+  const cache::Key& key = measurements.front().key;
+  if (subject_of_race(key)) return decide_race(measurements);
+  const auto problem = problem_of(key);
+  return problem ? decide(measurements, problem->operation) : std::nullopt;
+}
+
+std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key) {
+  if (subject_of_race(key)) return decide_race(cache.history(key));
+  const auto problem = problem_of(key);
+  return problem ? decide(cache, key, *problem) : std::nullopt;
+}
+
 const cache::Measurement* winner_among(std::span<const cache::Measurement* const> measurements,
                                        const std::map<std::string, std::string>& digests) {
   const Ranked ranked = rank_all(measurements, digests);
@@ -393,7 +447,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
           return variant_of(finalist.config) != variants[static_cast<std::size_t>(digest - digests.begin())];
         });
         if (ranking.empty()) return nullptr;
-        tied = rank(ranking);
+        tied = rank(ranking, break_tie);
         return &ranking.front();
       });
   // Whether a finished search came after one that was not takes more than an index to tell.

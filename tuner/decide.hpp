@@ -39,6 +39,12 @@ struct Decision {
 /// Two medians closer than this, relative, are a tie.
 inline constexpr double tie = 0.003;
 
+/// How much faster, relative, another way must be than the one that runs without a race: less is noise.
+inline constexpr double least_gain = 0.005;
+
+/// The name in an environment of that way.
+inline constexpr const char* first_of_race = "first";
+
 /// The winner among measurements made with today's templates, of configs that can work for their key: what an import or
 /// an edited database has beside them is passed over. Here the texts of configs are parsed, once: what serves is handed on as
 /// a Config. Configs of the highest stage go before the others. Medians of
@@ -70,6 +76,19 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 [[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
                                              const generator::Problem& problem);
 
+/// The winner of a race: the fastest of the last final, or the way that runs without a race where none gains least_gain on
+/// it. Its texts are their maker's, and its configs here are empty.
+/// \param measurements  of the key of a race
+/// \param maker  whose ways may win, with its version, which stands in the place of a template digest; empty for that of
+///               the last final
+[[nodiscard]] std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,
+                                                  std::string_view maker = {});
+
+/// decide() for a key of any kind; nothing for one that another version wrote.
+[[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key);
+/// The same among all measurements of one key.
+[[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements);
+
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);
 
@@ -95,5 +114,8 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 
 /// Whether the measurement was made with the templates of this program.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
+
+/// The maker of the last final of a race; empty where there is none.
+[[nodiscard]] std::string maker_of_race(std::span<const cache::Measurement> measurements);
 
 }  // namespace ce::tuner

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "base/digest.hpp"
 #include "base/log.hpp"
 #include "tuner/verify/elements.hpp"
 
@@ -74,6 +74,24 @@ bool agree(const std::vector<double>& a, const std::vector<double>& b, DType dty
   return true;
 }
 
+/// Adds a race that began with the winner of the one before. Its final decides: what was timed in turns before those counts
+/// as a screening.
+void append(RaceResult& result, RaceResult&& more) {
+  if (!more.cut_short.empty()) result.cut_short = std::move(more.cut_short);
+  const bool decides = more.runners > 1;
+  if (decides) {
+    for (RaceRun& run : result.runs) run.is_final = false;
+    result.winner = std::move(more.winner);
+    result.first = std::move(more.first);
+    result.winner_us = more.winner_us;
+    result.first_us = more.first_us;
+    result.runners += more.runners - 1;
+  }
+  result.wrong += more.wrong;
+  for (RaceRun& run : more.runs)
+    if (decides || !run.wrong.empty()) result.runs.push_back(std::move(run));
+}
+
 }  // namespace
 
 runtime::Matmul TokenMatmul::bucket() const {
@@ -105,9 +123,11 @@ RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
       seconds);
 }
 
-std::string MatmulChooser::key_of(const TokenMatmul& product, std::int64_t most_workspace) {
-  return digest({"matmul", product.bucket().key(), fmt::to_string(most_workspace), device_.matmuls().name(),
-                 device_.model().key()});
+RaceSubject MatmulChooser::subject_of(const TokenMatmul& product, std::int64_t most_workspace) {
+  return {.text = fmt::format("{} workspace={}", product.bucket().key(), most_workspace),
+          .maker = device_.matmuls().name(),
+          .rows = product.matmul.*product.tokens,
+          .bytes = product.matmul.bytes()};
 }
 
 runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::int64_t most_workspace) {
@@ -115,7 +135,7 @@ runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::
   const auto known = chosen_.find({product.matmul, most_workspace});
   if (known != chosen_.end()) return known->second;
   runtime::MatmulLibrary& library = device_.matmuls();
-  const std::string& winner = winners_.of(key_of(product, most_workspace));
+  const std::string& winner = winners_.of(subject_of(product, most_workspace)).winner;
   std::optional<runtime::MatmulAlgorithm> chosen;
   if (!winner.empty()) chosen = library.algorithm(product.matmul, winner, most_workspace);
   if (!chosen) chosen = library.algorithms(product.matmul, most_workspace, 1).front();
@@ -124,38 +144,35 @@ runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::
 
 bool MatmulChooser::is_open(const TokenMatmul& product, std::int64_t most_workspace) {
   const std::lock_guard lock(mutex_);
-  return winners_.of(key_of(product, most_workspace)).empty();
+  return winners_.of(subject_of(product, most_workspace)).open;
 }
 
 void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperands& operands,
                          std::int64_t most_workspace, double seconds) {
-  const std::string key = key_of(product, most_workspace);
+  const RaceSubject subject = subject_of(product, most_workspace);
   const runtime::Matmul& matmul = product.matmul;
   runtime::MatmulLibrary& library = device_.matmuls();
   const auto start = std::chrono::steady_clock::now();
   const std::vector<runtime::MatmulAlgorithm> named = library.algorithms(matmul, most_workspace, most_named);
   RaceResult result = race(device_, matmul, operands, named, seconds);
+  const double first_us = result.first_us;
   const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (seconds == 0 || taken < seconds) {
     const auto fastest = std::ranges::find(named, result.winner, &runtime::MatmulAlgorithm::text);
     std::vector<runtime::MatmulAlgorithm> alike =
         library.neighbours(matmul, *fastest, most_workspace, most_alike);
     alike.insert(alike.begin(), *fastest);
-    const RaceResult more = race(device_, matmul, operands, alike, seconds == 0 ? 0 : seconds - taken);
-    result.runners += more.runners - 1;
-    if (more.winner != result.winner) {
-      result.winner = more.winner;
-      result.winner_us = more.winner_us;
-    }
+    append(result, race(device_, matmul, operands, alike, seconds == 0 ? 0 : seconds - taken));
+  } else if (result.cut_short.empty()) {
+    result.cut_short = fmt::format("{:g} s were over before any like the fastest had raced", seconds);
   }
-  const std::string text = product.bucket().key();
   if (result.runners > 1)
     log(LogLevel::info,
         fmt::format("tuned {} on {}: {} in {:.1f} us, the best of {}; the library's first took {:.1f} us",
-                    text, device_.model().name, result.winner, result.winner_us, result.runners,
-                    result.first_us));
+                    product.bucket().key(), device_.model().name, result.winner, result.winner_us,
+                    result.runners, first_us));
   const std::lock_guard lock(mutex_);
-  winners_.keep(key, result, device_.matmuls().name(), text);
+  winners_.keep(subject, result);
   // Of other numbers of tokens, too: they are looked up anew.
   chosen_.clear();
 }

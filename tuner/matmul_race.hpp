@@ -33,11 +33,11 @@ struct TokenMatmul {
                               std::span<const runtime::MatmulAlgorithm> algorithms, double seconds);
 
 /// The algorithms that were chosen so far, and what the database knows of them: for each product, with its tokens rounded
-/// up, the library with its version and the model of the device, the text of the fastest. Thread-safe.
+/// up, the library with its version and the model of the device. Thread-safe.
 class MatmulChooser {
  public:
   /// Both must outlive it.
-  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(cache) {}
+  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(device, cache) {}
 
   /// The fastest that is known, else the one that the library names first.
   /// \param most_workspace  bytes that it may need
@@ -46,14 +46,13 @@ class MatmulChooser {
 
   /// Whether a race would find something new.
   [[nodiscard]] bool is_open(const TokenMatmul& product, std::int64_t most_workspace);
-  /// Lets those race that the library names, then the fastest of them and its neighbours; the database keeps the winner.
-  /// Others may do so at the same time.
+  /// Lets those race that the library names, then the fastest of them and its neighbours; the database keeps what each
+  /// took. Others may do so at the same time.
   void tune(const TokenMatmul& product, const runtime::MatmulOperands& operands, std::int64_t most_workspace,
             double seconds);
 
  private:
-  /// Of the database.
-  [[nodiscard]] std::string key_of(const TokenMatmul& product, std::int64_t most_workspace);
+  [[nodiscard]] RaceSubject subject_of(const TokenMatmul& product, std::int64_t most_workspace);
 
   runtime::Device& device_;
   std::mutex mutex_;  ///< guards what follows

@@ -6,8 +6,13 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/log.hpp"
+#include "cache/layers.hpp"
+#include "tuner/bench.hpp"
+#include "tuner/decide.hpp"
+#include "tuner/key.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {
@@ -15,8 +20,6 @@ namespace {
 
 /// As many are timed more than once.
 constexpr std::size_t most_finalists = 4;
-/// How much slower the first must be to be passed over: less is noise.
-constexpr double least_gain = 1.005;
 constexpr int final_turns = 4, samples_in_final = 2;
 
 struct Runner {
@@ -25,6 +28,11 @@ struct Runner {
 };
 
 bool is_faster(const Runner& a, const Runner& b) { return median(a.samples) < median(b.samples); }
+
+std::optional<Decision> known_to(const cache::Cache& cache, const cache::Key& key, const std::string& maker) {
+  auto decision = decide_race(cache.history(key), maker);
+  return has_final(decision) ? decision : std::nullopt;
+}
 
 }  // namespace
 
@@ -43,16 +51,21 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   std::vector<Runner> runners;
   RaceResult result;
   for (std::size_t i = 0; i < race.names.size(); ++i) {
-    if (!runners.empty() && is_over()) break;
+    if (!runners.empty() && is_over()) {
+      result.cut_short =
+          fmt::format("{:g} s were over when {} of {} ways had raced", seconds, i, race.names.size());
+      break;
+    }
     race.set_back();
     race.launch(i);
     std::vector<double> made = race.read();
     if (right.empty()) {
       right = std::move(made);
     } else if (!race.agrees(made, right)) {
-      log(LogLevel::warning,
-          fmt::format("{} of {} is left out: its result differs from {}", race.names[i], race.subject,
-                      race.right.empty() ? "that of " + race.names.front() : "the right one"));
+      std::string why = fmt::format("its result differs from {}",
+                                    race.right.empty() ? "that of " + race.names.front() : "the right one");
+      log(LogLevel::warning, fmt::format("{} of {} is left out: {}", race.names[i], race.subject, why));
+      result.runs.push_back({.name = race.names[i], .wrong = std::move(why)});
       ++result.wrong;
       continue;
     }
@@ -68,36 +81,80 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   if (place - runners.begin() >= static_cast<std::ptrdiff_t>(count))
     std::iter_swap(place, runners.begin() + static_cast<std::ptrdiff_t>(count) - 1);
   const std::span<Runner> last = std::span(runners).first(count);
-  for (int turn = 0; turn < final_turns && count > 1 && !is_over(); ++turn)
+  for (int turn = 0; turn < final_turns && count > 1; ++turn) {
+    if (is_over()) {
+      if (result.cut_short.empty())
+        result.cut_short = fmt::format("{:g} s were over after {} of {} turns", seconds, turn, final_turns);
+      break;
+    }
     for (std::size_t i = 0; i < count; ++i)
       take(last[(i + static_cast<std::size_t>(turn)) % count], samples_in_final);
-  const Runner& fastest = *std::min_element(last.begin(), last.end(), is_faster);
+  }
+  // As decide_race() finds it.
+  const Runner& fastest = *std::min_element(last.begin(), last.end(), [&](const Runner& a, const Runner& b) {
+    return std::pair(median(a.samples), race.names[a.index]) <
+           std::pair(median(b.samples), race.names[b.index]);
+  });
   const Runner& of_first = *std::find_if(last.begin(), last.end(),
                                          [&](const Runner& runner) { return runner.index == first.index; });
-  const bool gains = median(of_first.samples) > least_gain * median(fastest.samples);
+  const bool gains = median(of_first.samples) > (1 + least_gain) * median(fastest.samples);
   const Runner& winner = gains ? fastest : of_first;
   result.winner = race.names[winner.index];
   result.first = race.names[first.index];
   result.winner_us = median(winner.samples);
   result.first_us = median(of_first.samples);
   result.runners = static_cast<int>(runners.size());
+  for (std::size_t i = 0; i < runners.size(); ++i)
+    result.runs.push_back({.name = race.names[runners[i].index],
+                           .samples_us = std::move(runners[i].samples),
+                           .is_final = i < count});
   return result;
 }
 
-const std::string& RaceWinners::of(const std::string& key) {
-  const auto known = known_.find(key);
-  if (known != known_.end()) return known->second;
-  std::string text;
-  if (const std::optional<std::vector<std::byte>> kept = cache_.binary(key))
-    text.assign(reinterpret_cast<const char*>(kept->data()), kept->size());
-  return known_.emplace(key, std::move(text)).first->second;
+const RaceWinners::Known& RaceWinners::of(const RaceSubject& subject) {
+  const auto [found, is_new] = known_.try_emplace({subject.text, subject.maker});
+  Known& known = found->second;
+  if (!is_new) return known;
+  const cache::Key key = race_key(subject.text, device_.model());
+  std::optional<Decision> decision = known_to(cache_, key, subject.maker);
+  // The nearest that came to its end, else the nearest.
+  if (!is_finished(decision))
+    for (const cache::Layer& layer : cache_.lower())
+      if (auto lower = known_to(layer.cache, key, subject.maker); !decision || is_finished(lower)) {
+        decision = std::move(lower);
+        if (is_finished(decision)) break;
+      }
+  if (decision) known = {.winner = decision->winner.text(), .open = !is_finished(decision)};
+  return known;
 }
 
-void RaceWinners::keep(const std::string& key, const RaceResult& result, const std::string& maker,
-                       const std::string& name) {
-  if (result.runners > 1)
-    cache_.keep_binary(key, std::as_bytes(std::span(result.winner)), {.compiler = maker, .name = name});
-  known_[key] = result.winner;
+void RaceWinners::keep(const RaceSubject& subject, const RaceResult& result) {
+  known_[{subject.text, subject.maker}] = {.winner = result.winner, .open = false};
+  if (result.runners + result.wrong < 2) return;
+  runtime::Environment environment = environment_now(device_);
+  environment["made_by"] = subject.maker;
+  if (!result.first.empty()) environment[first_of_race] = result.first;
+  if (!result.cut_short.empty()) environment["cut_short"] = result.cut_short;
+  const cache::Environment shared = std::move(environment);
+  const cache::Key key = race_key(subject.text, device_.model());
+  std::vector<cache::Measurement> measurements;
+  measurements.reserve(result.runs.size());
+  for (const RaceRun& run : result.runs) {
+    const bool is_right = run.wrong.empty();
+    measurements.push_back({.key = key,
+                            .config = run.name,
+                            .template_digest = subject.maker,
+                            .outcome = is_right ? cache::Outcome::measured : cache::Outcome::quarantined,
+                            .reason = run.wrong,
+                            .stage = run.is_final ? cache::stage_of_finals : cache::stage_of_screenings,
+                            .rows = subject.rows,
+                            .bytes = subject.bytes,
+                            .samples_us = run.samples_us,
+                            .median_us = median(run.samples_us),
+                            .spread = spread(run.samples_us),
+                            .environment = shared});
+  }
+  cache_.add(measurements);
 }
 
 }  // namespace ce::tuner

@@ -42,6 +42,12 @@ std::string environment_of(std::span<const Measurement* const> runs, const char*
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
+/// The maker of a race's ways in full: it is no digest.
+std::string_view shown(std::string_view template_digest) {
+  const bool is_digest = template_digest.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return is_digest ? template_digest.substr(0, shown_digits) : template_digest;
+}
+
 /// Variants that both have, with other digests.
 void add_templates(std::vector<Change>& changes, const Software& before, const Software& after) {
   std::string old, now;
@@ -49,7 +55,7 @@ void add_templates(std::vector<Change>& changes, const Software& before, const S
     const auto other = after.templates.find(variant);
     if (other == after.templates.end() || other->second == digest) continue;
     for (const auto& [text, its] : {std::pair{&old, &digest}, std::pair{&now, &other->second}})
-      *text += fmt::format("{}{} {}", text->empty() ? "" : ", ", variant, its->substr(0, shown_digits));
+      *text += fmt::format("{}{} {}", text->empty() ? "" : ", ", variant, shown(*its));
   }
   if (!old.empty()) changes.push_back({"templates", old, now});
 }

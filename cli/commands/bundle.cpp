@@ -27,6 +27,7 @@
 #include "cli/say.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::cli {
 namespace {
@@ -69,6 +70,8 @@ void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
   std::set<std::string> added;
   std::vector<std::string> missing;
   for (const cache::BundledDecision& decision : bundle.decisions) {
+    if (tuner::subject_of_race(decision.key))
+      continue;  // of a library's, or of kernels that no measurement names
     std::istringstream keys(decision.compile_key);
     bool is_whole = !decision.compile_key.empty();
     for (std::string key; keys >> key;) {
@@ -104,8 +107,7 @@ ExitCode write_bundle(const BundleOptions& options) {
   cache::Bundle bundle;
   std::int64_t left_out = 0, pinned = 0;
   for (const cache::Key& key : keys_on(cache, options.gpus)) {
-    const auto problem = problem_of(key);
-    const auto decision = problem ? tuner::decide(cache, key, *problem) : std::nullopt;
+    const auto decision = tuner::decide(cache, key);
     if (!tuner::is_finished(decision)) {
       ++left_out;
       continue;

@@ -53,6 +53,7 @@ void require_complete(const PinOptions& options) {
 
 /// As every text names it. \throws InvalidArgument for what can be no config of the key or is in quarantine
 std::string checked_config(const Known& known, const std::string& text) {
+  static_cast<void>(known.problem_or_throw());
   std::string config;
   try {
     config = generator::to_text(generator::parse_config(text));

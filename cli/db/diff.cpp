@@ -56,8 +56,7 @@ struct Row {
 };
 
 std::optional<Row::Winner> winner_of(const cache::Cache& cache, const cache::Key& key) {
-  const auto problem = problem_of(key);
-  const auto decision = problem ? tuner::decide(cache, key, *problem) : std::nullopt;
+  const auto decision = tuner::decide(cache, key);
   if (!decision) return std::nullopt;
   const cache::Measurement& its = decision->winner.measurement;
   return Row::Winner{its.config, its.rows, its.median_us, throughput_of(its)};

@@ -52,9 +52,7 @@ void thin(cache::Measurement& measurement) {
 /// The winner of a key with today's templates, without what names machines.
 /// \param unfinished  also where its search did not come to its end
 std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list, bool unfinished) {
-  const auto problem = list.empty() ? std::nullopt : problem_of(list.front().key);
-  if (!problem) return {};
-  auto decision = tuner::decide(list, problem->operation);
+  auto decision = tuner::decide(list);
   if (unfinished ? !tuner::has_final(decision) : !tuner::is_finished(decision)) return {};
   cache::Measurement winner = std::move(decision->winner.measurement);
   for (const char* name : {"host", "process", "uuid"}) winner.environment.erase(name);

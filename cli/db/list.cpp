@@ -56,9 +56,7 @@ std::map<std::pair<std::string, std::string>, Places> places_of(const std::vecto
 using Decided = std::optional<tuner::Decision>;
 
 Decided winner_in(const std::pair<const Asked*, cache::KeySummary>& place) {
-  const cache::Key& key = place.second.key;
-  const auto problem = problem_of(key);
-  return problem ? tuner::decide(*place.first->cache, key, *problem) : std::nullopt;
+  return tuner::decide(*place.first->cache, place.second.key);
 }
 
 /// The nearest whose search left a final; where there is none, the nearest.

@@ -29,7 +29,7 @@ constexpr const char* prune_examples =
     "finals\n"
     "and checks come first. And compiled kernels that only measurements with templates that have been "
     "replaced\n"
-    "name. Kernels of linear layers, and what their races have found, stay. Nothing has to be measured "
+    "name. Kernels of linear layers stay. Nothing has to be measured "
     "again.\n";
 
 struct PruneOptions {

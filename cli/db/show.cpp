@@ -46,7 +46,7 @@ Json json_of_known(const Known& known, const Asked& database, const ProblemFindi
       json["ranking"].push_back(candidate.text());
   for (const cache::Measurement& measurement : known.measurements) {
     Json entry = json_of(measurement);
-    entry["current"] = known.problem && tuner::is_current(measurement, known.problem->operation);
+    entry["current"] = known.is_current(measurement);
     json["measurements"].push_back(std::move(entry));
   }
   return json;

@@ -86,12 +86,13 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
                            .effects = {},
                            .periods = {}};
   if (!known.decision) return reported;
+  reported.reason = known.decision->reason;
   const std::vector<tuner::Candidate>& ranking = known.decision->ranking;
   reported.ranked = ranking.size();
   reported.best.assign(ranking.begin(),
                        ranking.begin() + static_cast<std::ptrdiff_t>(std::min(top, ranking.size())));
+  if (!known.problem) return reported;  // a race, whose ways have no variants and axes of ours
   reported.variants = variants_of(known);
-  reported.reason = known.decision->reason;
   reported.effects = tuner::axis_effects(known.measurements, *known.decision);
   const auto ceiling = ceilings.find(tuner::ceiling_kind(*known.problem));
   if (ceiling != ceilings.end()) reported.ceiling_gbs = ceiling->second;
@@ -189,8 +190,8 @@ auto trouble_of(const ReportedDevice& device) {
 auto rank_of(const ReportedProblem& reported) {
   const bool known = reported.problem.has_value();
   const generator::Problem problem = reported.problem.value_or(generator::Problem{});
-  return std::tuple(!known, problem.operation, known ? kind_of(problem) : reported.title, problem.dtype,
-                    problem.columns, problem.rows);
+  return std::tuple(!known, !known && !tuner::subject_of_race(reported.summary.key), problem.operation,
+                    known ? kind_of(problem) : reported.title, problem.dtype, problem.columns, problem.rows);
 }
 
 /// Of one device, whose keys these are.
@@ -299,7 +300,7 @@ std::vector<AxisValue> axis_values(std::span<const ReportedProblem* const> probl
   };
   std::map<std::string_view, std::map<int, Seen>> seen;
   for (const ReportedProblem* reported : problems) {
-    if (reported->best.empty()) continue;
+    if (reported->best.empty() || !reported->problem) continue;
     const generator::Config& winner = reported->best.front().config;
     for (const generator::Axis* axis : generator::variant(winner.variant).axes())
       ++seen[axis->name][winner.*axis->value].wins;

@@ -44,16 +44,17 @@ struct ReportedProblem {
   int number = 0;  ///< of the page, from 1 on
   cache::KeySummary summary;
   std::string title;
-  std::optional<generator::Problem> problem;  ///< nothing for a key that another version wrote
-  std::vector<tuner::Candidate> best;         ///< the winner first; empty where there is none today
-  std::size_t ranked = 0;                     ///< configs that `best` is the beginning of
-  std::vector<VariantTime> variants;          ///< of those that were measured, the winner's first
-  std::string reason;                         ///< why the winner won
-  double ceiling_gbs = 0;                     ///< of the same kind of traffic; 0 where none is on record
-  std::map<std::string, int> rejected;        ///< configs by the first line of the reason
-  std::size_t history = 0;                    ///< measurements with templates of other versions
-  std::vector<tuner::AxisEffect> effects;     ///< of the winner's axes
-  std::vector<ReportedPeriod> periods;        ///< oldest first
+  std::optional<generator::Problem>
+      problem;                             ///< nothing for a race, and for a key that another version wrote
+  std::vector<tuner::Candidate> best;      ///< the winner first; empty where there is none today
+  std::size_t ranked = 0;                  ///< configs that `best` is the beginning of
+  std::vector<VariantTime> variants;       ///< of those that were measured, the winner's first
+  std::string reason;                      ///< why the winner won
+  double ceiling_gbs = 0;                  ///< of the same kind of traffic; 0 where none is on record
+  std::map<std::string, int> rejected;     ///< configs by the first line of the reason
+  std::size_t history = 0;                 ///< measurements with templates of other versions
+  std::vector<tuner::AxisEffect> effects;  ///< of the winner's axes
+  std::vector<ReportedPeriod> periods;     ///< oldest first
 
   /// 1e9 bytes a second of the winner; 0 without one.
   [[nodiscard]] double gbs() const noexcept;

@@ -100,7 +100,8 @@ std::vector<ChartLine> lines_by_rows(Problems problems, bool as_share) {
 std::string share_figure(const std::string& caption, const Problems& problems) {
   Problems known;
   for (const ReportedProblem* reported : problems)
-    if (!reported->best.empty() && reported->problem->columns > 0) known.push_back(reported);
+    if (!reported->best.empty() && reported->problem && reported->problem->columns > 0)
+      known.push_back(reported);
   std::set<std::int64_t> widths;
   for (const ReportedProblem* reported : known) widths.insert(reported->problem->columns);
   if (widths.size() < 2) return {};

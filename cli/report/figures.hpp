@@ -12,7 +12,8 @@
 namespace ce::cli {
 
 using Problems = std::vector<const ReportedProblem*>;
-/// Problems by what kind_of() says of them, in the order of their device. Those that another version wrote have the kind "".
+/// Problems by what kind_of() says of them, in the order of their device. Races have
+/// the kind "races", those that another version wrote "".
 using Kinds = std::vector<std::pair<std::string, Problems>>;
 
 /// A line chart for each kind and dtype: the winners' share of the ceiling over the columns, a line for each number of

@@ -50,11 +50,12 @@ Chosen chosen_for_details(const ReportData& report) {
 
 std::string percent_width(double share) { return fmt::format("{:.1f}%", 100 * std::clamp(share, 0., 1.)); }
 
-/// In the order of the device's problems. Those that another version wrote have the kind "".
+/// In the order of the device's problems. Races have the kind "races", those that another version wrote "".
 Kinds by_kind(const ReportedDevice& device) {
   Kinds kinds;
   for (const ReportedProblem& reported : device.problems) {
-    const std::string kind = reported.problem ? kind_of(*reported.problem) : "";
+    const bool raced = tuner::subject_of_race(reported.summary.key).has_value();
+    const std::string kind = reported.problem ? kind_of(*reported.problem) : raced ? "races" : "";
     if (kinds.empty() || kinds.back().first != kind) kinds.emplace_back(kind, Problems{});
     kinds.back().second.push_back(&reported);
   }
@@ -185,7 +186,8 @@ std::string axes_of(const Kinds& kinds) {
   for (const auto& [kind, problems] : kinds) {
     std::map<DType, Problems> by_dtype;
     for (const ReportedProblem* reported : problems)
-      if (!reported->best.empty()) by_dtype[reported->problem->dtype].push_back(reported);
+      if (!reported->best.empty() && reported->problem)
+        by_dtype[reported->problem->dtype].push_back(reported);
     for (const auto& [dtype, own] : by_dtype)
       cards += axes_card(fmt::format("{}, {}", kind, name(dtype)), own);
   }

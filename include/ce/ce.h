@@ -230,7 +230,9 @@ typedef struct ce_context_options {
   /// where nothing can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8.
   int64_t capture_bytes;
   ce_policy policy;
-  int32_t reserved;      ///< 0
+  /// 0 or 1: products of linear layers may also add up parts of their sums in the order in which these end:
+  /// other bits each time. The environment variable CE_NONDETERMINISTIC_PRODUCTS=1 allows it, too.
+  int32_t nondeterministic_products;
   ce_allocate allocate;  ///< NULL: the device's own memory. The allocator must outlive the context.
   ce_release release;    ///< NULL where `allocate` is
   void* allocator_state;

@@ -99,6 +99,9 @@ struct ContextOptions {
   /// `pipeline`, `pipeline_decoupled`, `persistent` and `persistent_reduce` 256 bytes, and its output keeps them for calls
   /// of the same thread on the same stream. 1 MiB more is set aside for calls that are not captured.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
+  /// Products of linear layers may also add up parts of their sums in the order in which these end: other bits each time,
+  /// where that is faster. The environment variable CE_NONDETERMINISTIC_PRODUCTS=1 allows it, too.
+  bool nondeterministic_products = false;
   /// Unset: the device's own memory. It must outlive the Context.
   Allocator allocator = {};
 };

@@ -243,6 +243,11 @@ BAD = {
     "device's type": (TypeError, "device is 1; expected 'cuda'", lambda x, c: ce.array.Context(1)),
     "seconds": (TypeError, "tuning_seconds is '2'", lambda x, c: ce.array.Context("host", tuning_seconds="2")),
     "negative seconds": (ValueError, "tuning_seconds is -3", lambda x, c: ce.array.Context("host", tuning_seconds=-3)),
+    "products": (
+        TypeError,
+        "nondeterministic_products is 2",
+        lambda x, c: ce.array.Context("host", nondeterministic_products=2),
+    ),
     "bytes": (TypeError, "capture_bytes is 2.5", lambda x, c: ce.array.Context("host", capture_bytes=2.5)),
     "context": (TypeError, "context is 'host'; expected", lambda x, c: ce.array.softmax(x, out=x, context="host")),
     "stream's sign": (ValueError, "stream is -1", lambda x, c: ce.array.softmax(x, out=x, stream=-1, context=c)),

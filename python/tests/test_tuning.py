@@ -117,6 +117,7 @@ def test_stats_count_what_the_process_did(database):
         (lambda: ct.configure(capture_bytes=True), "capture_bytes is True; expected a number of bytes"),
         (lambda: ct.configure(policy=["tune"]), r"policy is \['tune'\]; expected one of"),
         (lambda: ct.tune([(3, 4, torch.float64)], device="cpu"), r"dtype is torch\.float64; expected torch\.float32"),
+        (lambda: ct.configure(nondeterministic_products=2), "nondeterministic_products is 2; expected True or False"),
         (lambda: ct.tune([(3,)]), r"shape is \(3,\)"),
         (lambda: ct.tune([(3, 4)], operations=["linear_loss"]), "hidden is None; expected the hidden size"),
         (lambda: ct.tune([(3, 0)]), r"shape is \(3, 0\)"),

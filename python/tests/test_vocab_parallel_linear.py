@@ -15,7 +15,7 @@ import ce.torch as ct
 SCRIPT = Path(__file__).with_name("vocab_parallel_linear_rank.py")
 
 
-@pytest.mark.parametrize("kind, ranks, cases", [("host", 2, 9), ("host", 3, 1), ("cuda", 2, 9)])
+@pytest.mark.parametrize("kind, ranks, cases", [("host", 2, 18), ("host", 3, 1), ("cuda", 2, 18)])
 def test_ranks_have_the_loss_and_gradients_of_one(kind, ranks, cases, tmp_path):
     launch = ("-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d")
     done = subprocess.run(
@@ -53,6 +53,61 @@ def test_without_a_group_it_is_the_loss_of_the_layer(device):
     torch.testing.assert_close(loss, want)
     torch.testing.assert_close(x.grad, other_x.grad)
     torch.testing.assert_close(w.grad, other_w.grad)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_tokens_that_are_left_out_are_in_no_product_and_as_those_of_one_gpu(device, reduction):
+    x, w = torch.randn(9, 8, device=device), torch.randn(11, 8, device=device)
+    target = torch.tensor([3, -100, 0, 10, -100, -100, 7, 2, -100], device=device)
+    x[target == -100] = torch.nan  # as any product with them would show
+    options = {"reduction": reduction, "valid_tokens": 5, "z_loss": 1e-3, "upstream": 2.0, "chunk_tokens": 2}
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "hit")}
+    layers = [(x.clone().requires_grad_(), w.clone().requires_grad_()) for _ in range(2)]
+    made = ct.vocab_parallel_linear_cross_entropy(*layers[0], target, **options, **flags)
+    want = ct.linear_cross_entropy(*layers[1], target, **options, **flags)
+    for name in ("loss", "z_loss", "lse", "argmax", "hit"):
+        torch.testing.assert_close(getattr(made, name), getattr(want, name), equal_nan=True)
+    for (x_of, _), one in zip(layers, (made, want)):
+        one.loss.sum().backward()
+        assert not x_of.grad[target == -100].any()
+    torch.testing.assert_close(layers[0][0].grad, layers[1][0].grad)
+    torch.testing.assert_close(layers[0][1].grad, layers[1][1].grad)
+
+
+def test_too_few_valid_tokens_are_not_a_loss(device):
+    x, w = torch.randn(5, 8, device=device, requires_grad=True), torch.randn(11, 8, device=device, requires_grad=True)
+    loss = ct.vocab_parallel_linear_cross_entropy(x, w, torch.arange(5, device=device), valid_tokens=4)
+    loss.backward()
+    assert loss.isnan() and w.grad.isnan().all()
+    none = ct.vocab_parallel_linear_cross_entropy(
+        x, w, torch.full((5,), -100, device=device), reduction="sum", valid_tokens=0
+    )
+    assert none.item() == 0
+
+
+def test_sums_in_the_weights_dtype_are_rounded_by_each_chunk(device):
+    x, target = torch.randn(64, 8, device=device).bfloat16(), torch.randint(0, 11, (64,), device=device)
+
+    def gradient(**options):
+        w = torch.linspace(-1, 1, 88, device=device).reshape(11, 8).bfloat16().requires_grad_()
+        ct.vocab_parallel_linear_cross_entropy(x, w, target, reduction="sum", **options).backward()
+        return w.grad.float()
+
+    want = gradient()
+    exact = (gradient(chunk_tokens=2) - want).norm()
+    rounded = (gradient(chunk_tokens=2, accumulate=torch.bfloat16) - want).norm()
+    assert exact < rounded < 0.05 * want.norm()
+
+
+def test_logits_in_float32_are_not_rounded(device):
+    x, w = torch.randn(6, 64, device=device).bfloat16(), torch.randn(11, 64, device=device).bfloat16()
+    target = torch.arange(6, device=device)
+    want = torch.nn.functional.cross_entropy((x.float() @ w.float().t()).double(), target, reduction="none").float()
+    options = {"reduction": "none", "loss_dtype": torch.float32}
+    rounded = ct.vocab_parallel_linear_cross_entropy(x, w, target, **options)
+    made = ct.vocab_parallel_linear_cross_entropy(x, w, target, logits_dtype=torch.float32, **options)
+    torch.testing.assert_close(made, want, rtol=1e-5, atol=1e-5)
+    assert (rounded - want).abs().max() > 1e-3
 
 
 def test_a_second_derivative_is_refused(device):

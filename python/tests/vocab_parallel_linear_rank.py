@@ -24,15 +24,25 @@ def cases():
     yield {"chunk_tokens": 6, "divisor": 5.0}, {"partial": True, "dtype": torch.bfloat16}
     yield {"chunk_tokens": 4}, {"frozen_weight": True, "outputs": True}
     yield {"chunk_tokens": 4}, {"transposed": True, "padded": True}
+    yield {"chunk_tokens": 4, "upstream": 3.0, "z_loss": 1e-2}, {"outputs": True}
+    yield {"chunk_tokens": 3, "reduction": "sum"}, {"upstream": True, "uneven": True}
+    yield {"chunk_tokens": 3, "reduction": "none", "z_loss": 1e-2}, {"upstream": True, "outputs": True, "valid": 7}
+    yield {"chunk_tokens": 4, "z_loss": 1e-2}, {"valid": 9, "row_weight": True, "row_scale": True, "outputs": True}
+    yield {}, {"valid": 10, "uneven": True, "bias": True}
+    yield {"chunk_tokens": 4, "logits_dtype": torch.float32}, {"dtype": torch.bfloat16, "bias": True, "valid": 7}
+    yield {"chunk_tokens": 4, "logits_dtype": torch.float32}, {"dtype": torch.float16, "outputs": True}
+    yield {"chunk_tokens": 4, "accumulate": torch.bfloat16}, {"dtype": torch.bfloat16, "uneven": True}
+    yield {"accumulate": torch.float32, "logits_dtype": torch.float32, "chunk_tokens": 4}, {}
 
 
 def wanted_loss(x, w, b, target, options, given, row_weight, row_scale):
     logits = F.linear(x.float(), w.float(), None if b is None else b.float())
-    others = {name: options[name] for name in ("label_smoothing", "z_loss", "softcap", "divisor") if name in options}
+    names = ("label_smoothing", "z_loss", "softcap", "divisor", "upstream")
+    others = {name: options[name] for name in names if name in options}
     scale = {} if row_scale is None else {"logit_scale": row_scale}
     return ct.cross_entropy(
         logits, target, given["class_weight"], row_weight=row_weight, reduction=options.get("reduction", "mean"),
-        return_lse=True, return_argmax=True, **others, **scale,
+        return_z_loss=True, return_lse=True, return_argmax=True, **others, **scale,
     )  # fmt: skip
 
 
@@ -48,7 +58,12 @@ def check(device, options, given):
     b = random(CLASSES).to(dtype) if given.get("bias") else None
     target = torch.randint(0, CLASSES, (TOKENS,), generator=generator)
     target[0], target[1], target[3] = 0, CLASSES - 1, IGNORED
+    if "valid" in given:
+        options = {**options, "valid_tokens": given["valid"]}
+        target[[row for row in (6, 8) if given["valid"] < 8]] = IGNORED
     target = target.to(device)
+    if given.get("upstream"):
+        options = {**options, "upstream": random(TOKENS)}
     given["class_weight"] = random(CLASSES).abs() + 0.5 if given.get("weight") else None
     row_weight = random(TOKENS).abs() if given.get("row_weight") else None
     row_scale = random(TOKENS).abs() + 0.25 if given.get("row_scale") else None
@@ -60,7 +75,7 @@ def check(device, options, given):
     padding = torch.full((width - (end - first) if given.get("padded") else 0, HIDDEN), torch.nan, device=device)
     own_w = torch.cat([w[first:end], padding.to(dtype)]).requires_grad_(not given.get("frozen_weight"))
     own_b = None if b is None else b[first:end].clone().requires_grad_()
-    flags = {f"return_{name}": True for name in ("lse", "argmax", "entropy", "logprob", "hit")}
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "entropy", "logprob", "hit")}
     made = ct.vocab_parallel_linear_cross_entropy(
         own_x, own_w, target, linear_bias=own_b, weight=given["class_weight"], first_class=first, classes=CLASSES,
         row_weight=row_weight, sum_input_grad=not given.get("partial"), loss_dtype=torch.float32,
@@ -75,9 +90,15 @@ def check(device, options, given):
     is_narrow = dtype is not torch.float32
     torch.testing.assert_close(loss, want.loss, rtol=2e-3 if is_narrow else 2e-5, atol=1e-2 if is_narrow else 1e-5)
     if given.get("outputs"):
-        torch.testing.assert_close(made.lse, want.lse)
-        assert torch.equal(made.argmax, want.argmax)
-        assert torch.equal(made.hit, want.argmax == target)
+        counts = torch.ones_like(target, dtype=torch.bool) if "valid" not in given else target != IGNORED
+        close = {"rtol": 2e-3, "atol": 1e-2} if is_narrow else {"rtol": 2e-5, "atol": 1e-5}
+        torch.testing.assert_close(made.lse[counts], want.lse[counts], **close)
+        torch.testing.assert_close(made.z_loss, want.z_loss, **close)
+        assert torch.equal(made.argmax[counts], want.argmax[counts])
+        assert torch.equal(made.hit[counts], (want.argmax == target)[counts])
+        assert made.lse[~counts].isnan().all() and not made.hit[~counts].any()
+        for one in (made.argmax[~counts] + 1, made.logprob[~counts], made.entropy[~counts]):
+            assert not one.any()
     factor = torch.linspace(0.5, 2, loss.numel(), device=device).reshape(loss.shape)
     (loss * factor).sum().backward()
     (want.loss * factor).sum().backward()
@@ -112,6 +133,11 @@ def check_refusals(device):
         ({"linear_bias": w[0]}, "linear_bias has sizes [8]; expected [6]"),
         ({"row_weight": torch.ones(5, device=device)}, "row_weight has sizes [5]; expected [4]"),
         ({"chunk_tokens": 1 + rank}, "chunk_tokens is 2 on rank 1; expected 1, as on rank 0"),
+        ({"valid_tokens": 3 + (rank == 1)}, "valid_tokens is 4 on rank 1; expected 3, as on rank 0"),
+        ({"valid_tokens": 5}, "valid_tokens is 5; expected 0 to 4, all tokens"),
+        ({"logits_dtype": torch.float16}, "logits_dtype is torch.float16; expected torch.float32"),
+        ({"accumulate": torch.bfloat16}, "accumulate is torch.bfloat16; expected torch.float32"),
+        ({"upstream": torch.ones(3, device=device)}, "upstream has sizes [3]; expected one number, or [4]"),
         (
             {"input": x.clone().requires_grad_(rank == 0), "chunk_tokens": 3},
             "gradients is 0 on rank 1; expected 1, as on rank 0",

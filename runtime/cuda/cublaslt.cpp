@@ -102,7 +102,8 @@ class Owned {
 class Description {
  public:
   Description(const CublasLt& library, const Matmul& matmul)
-      : library_(library),
+      : any_order(matmul.any_order),
+        library_(library),
         product_(library.cublasLtMatmulDescDestroy),
         a_(library.cublasLtMatrixLayoutDestroy),
         b_(library.cublasLtMatrixLayoutDestroy),
@@ -116,6 +117,8 @@ class Description {
     lay(b_, input, matmul.a_transposed, matmul.k, matmul.m, matmul.a_stride);
     lay(d_, type_of(matmul.output), false, matmul.n, matmul.m, matmul.d_stride);
   }
+
+  const bool any_order;
 
   void set_bias(const void* bias) { set(lt::desc_bias_pointer, bias); }
   [[nodiscard]] lt::MatmulDescription* product() const noexcept { return product_.get(); }
@@ -162,7 +165,9 @@ constexpr std::array<Attribute, 7> attributes{{{"tile", lt::config_tile, 4},
 struct Settings {
   int number = 0;
   std::array<std::uint32_t, attributes.size()> values{};
+  bool in_place = false;  ///< splits are added to the result as they end
 };
+constexpr std::string_view in_place_word = ",reduction=in_place";
 
 /// None where it is no text of an algorithm.
 std::optional<Settings> settings_of(std::string_view text) {
@@ -175,6 +180,8 @@ std::optional<Settings> settings_of(std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     return true;
   };
+  settings.in_place = text.ends_with(in_place_word);
+  if (settings.in_place) text.remove_suffix(in_place_word.size());
   if (!take("", settings.number)) return std::nullopt;
   for (std::size_t i = 0; i < attributes.size(); ++i)
     if (!take(fmt::format("{}{}=", i == 0 ? "/" : ",", attributes[i].word), settings.values[i]))
@@ -213,7 +220,8 @@ class CublasLtMatmuls final : public MatmulLibrary {
           library_, cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
     };
     prefer(lt::pref_max_workspace_bytes, static_cast<std::uint64_t>(most_workspace));
-    prefer(lt::pref_reduction_scheme_mask, lt::reduction_compute_type);
+    prefer(lt::pref_reduction_scheme_mask,
+           lt::reduction_compute_type | (matmul.any_order ? lt::reduction_in_place : 0));
     for (const int attribute : {lt::pref_min_alignment_a, lt::pref_min_alignment_b, lt::pref_min_alignment_c,
                                 lt::pref_min_alignment_d})
       prefer(attribute, static_cast<std::uint32_t>(matmul.alignment));
@@ -228,7 +236,8 @@ class CublasLtMatmuls final : public MatmulLibrary {
       library_.check(status, "cublasLtMatmulAlgoGetHeuristic");
     std::vector<MatmulAlgorithm> algorithms;
     for (const lt::HeuristicResult& result : std::span(results).first(static_cast<std::size_t>(found)))
-      if (result.state == 0 && repeats_itself(result.algorithm)) algorithms.push_back(algorithm_of(result));
+      if (result.state == 0 && may_serve(description, result.algorithm))
+        algorithms.push_back(algorithm_of(result));
     if (algorithms.empty())
       throw Unsupported(fmt::format("{} ({}) has no algorithm for {}", name(), library_.path, matmul.key()));
     return algorithms;
@@ -245,10 +254,16 @@ class CublasLtMatmuls final : public MatmulLibrary {
     for (std::size_t i = attributes.size(); i-- > 0;) {
       const Attribute& attribute = attributes[i];
       const auto first = static_cast<std::ptrdiff_t>(all.size());
-      for (const std::uint32_t value : values_of(attribute, own)) {
+      const auto add = [&](std::uint32_t value, bool in_place) {
         lt::Algorithm other = own;
-        if (value != config(own, attribute) && set_config(other, attribute, value))
+        if (set_config(other, attribute, value, in_place))
           if (const auto made = check(description, other, most_workspace)) all.push_back(*made);
+      };
+      for (const std::uint32_t value : values_of(attribute, own)) {
+        const bool splits = attribute.config == lt::config_split_k && value > 1,
+                   is_own = value == config(own, attribute);
+        if (!is_own || (splits && is_in_place(own))) add(value, false);
+        if (splits && matmul.any_order && !(is_own && is_in_place(own))) add(value, true);
       }
       // Of the many tiles those first that take about as many waves of blocks.
       const auto distance = [&](const lt::HeuristicResult& result) {
@@ -275,7 +290,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
                                         settings->number, &own) != 0)
       return std::nullopt;
     for (std::size_t i = 0; i < attributes.size(); ++i)
-      if (!set_config(own, attributes[i], settings->values[i])) return std::nullopt;
+      if (!set_config(own, attributes[i], settings->values[i], settings->in_place)) return std::nullopt;
     const std::optional<lt::HeuristicResult> made = check(description, own, most_workspace);
     return made ? std::optional(algorithm_of(*made)) : std::nullopt;
   }
@@ -304,15 +319,18 @@ class CublasLtMatmuls final : public MatmulLibrary {
                                                                     attribute.bytes, &written));
     return value;
   }
-  /// \returns whether the algorithm has it. Splits of k are added up in their order.
-  bool set_config(lt::Algorithm& algorithm, const Attribute& attribute, std::uint32_t value) const {
+  /// \param in_place  where these are splits of k, which otherwise are added up in their order
+  /// \returns whether the algorithm has it
+  bool set_config(lt::Algorithm& algorithm, const Attribute& attribute, std::uint32_t value,
+                  bool in_place) const {
     const auto set = [&](const Attribute& one, std::uint32_t to) {
       return config(algorithm, one) == to ||
              library_.cublasLtMatmulAlgoConfigSetAttribute(&algorithm, one.config, &to, one.bytes) == 0;
     };
-    return set(attribute, value) &&
-           (attribute.config != lt::config_split_k ||
-            set(reduction, value > 1 ? lt::reduction_compute_type : lt::reduction_none));
+    return set(attribute, value) && (attribute.config != lt::config_split_k ||
+                                     set(reduction, value <= 1 ? lt::reduction_none
+                                                    : in_place ? lt::reduction_in_place
+                                                               : lt::reduction_compute_type));
   }
 
   /// What an attribute may be, as the library says. A check says which of them are for a product.
@@ -348,7 +366,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
     }
   }
 
-  /// None where it is not for the product, needs more memory, or does not repeat itself.
+  /// None where it is not for the product, needs more memory, or may not serve it.
   [[nodiscard]] std::optional<lt::HeuristicResult> check(const Description& description,
                                                          const lt::Algorithm& algorithm,
                                                          std::int64_t most_workspace) const {
@@ -358,14 +376,19 @@ class CublasLtMatmuls final : public MatmulLibrary {
       return std::nullopt;
     result.algorithm = algorithm;
     const bool fits = static_cast<std::int64_t>(result.workspace_bytes) <= most_workspace;
-    return result.state == 0 && fits && repeats_itself(algorithm) ? std::optional(result) : std::nullopt;
+    return result.state == 0 && fits && may_serve(description, algorithm) ? std::optional(result)
+                                                                          : std::nullopt;
   }
 
-  /// Splits of k that are added up in place, or after they were rounded, are not asked for; an algorithm that does so all
-  /// the same is left out.
-  [[nodiscard]] bool repeats_itself(const lt::Algorithm& algorithm) const {
+  [[nodiscard]] bool is_in_place(const lt::Algorithm& algorithm) const {
+    return config(algorithm, reduction) == lt::reduction_in_place;
+  }
+  /// Splits of k that are added up after they were rounded are not asked for, nor, unless any order will do, those that are
+  /// in place; an algorithm that does so all the same is left out.
+  [[nodiscard]] bool may_serve(const Description& description, const lt::Algorithm& algorithm) const {
     const std::uint32_t scheme = config(algorithm, reduction);
-    return scheme == lt::reduction_none || scheme == lt::reduction_compute_type;
+    return scheme == lt::reduction_none || scheme == lt::reduction_compute_type ||
+           (description.any_order && scheme == lt::reduction_in_place);
   }
 
   [[nodiscard]] static lt::Algorithm from(const MatmulAlgorithm& algorithm) {
@@ -379,6 +402,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
     for (const Attribute& attribute : attributes)
       text += fmt::format("{}{}={}", text.find('/') == std::string::npos ? '/' : ',', attribute.word,
                           config(own, attribute));
+    if (is_in_place(own)) text += in_place_word;
     MatmulAlgorithm algorithm{.text = std::move(text),
                               .workspace_bytes = static_cast<std::int64_t>(result.workspace_bytes)};
     std::memcpy(algorithm.opaque.data(), &own, sizeof own);

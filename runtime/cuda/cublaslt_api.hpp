@@ -44,8 +44,9 @@ inline constexpr std::uint32_t epilogue_bias = 4;
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int pref_max_workspace_bytes = 1, pref_reduction_scheme_mask = 3, pref_min_alignment_a = 5,
                      pref_min_alignment_b = 6, pref_min_alignment_c = 7, pref_min_alignment_d = 8;
-// cublasLtReductionScheme_t: no splits of k, or such as are stored apart, in f32, and added up in their order
-inline constexpr std::uint32_t reduction_none = 0, reduction_compute_type = 2;
+// cublasLtReductionScheme_t: no splits of k, or such as are stored apart, in f32, and added up in their order, or such as
+// are added to the result as they end
+inline constexpr std::uint32_t reduction_none = 0, reduction_compute_type = 2, reduction_in_place = 1;
 // cublasLtClusterShape_t: 1x1x1 up to 1x8x1
 inline constexpr std::uint32_t first_cluster = 2, last_cluster = 12;
 // cublasLtMatmulAlgoConfigAttributes_t

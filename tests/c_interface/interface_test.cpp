@@ -461,7 +461,8 @@ TEST_F(Interface, RefusesOptionsOfAContext) {
   expect(CE_STATUS_INVALID_ARGUMENT, "tuning_seconds", [](Options& o) { o.tuning_seconds = -2; });
   expect(CE_STATUS_INVALID_ARGUMENT, "scratch_bytes", [](Options& o) { o.scratch_bytes = -1; });
   expect(CE_STATUS_INVALID_ARGUMENT, "capture_bytes", [](Options& o) { o.capture_bytes = -1; });
-  expect(CE_STATUS_INVALID_ARGUMENT, "reserved", [](Options& o) { o.reserved = 1; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "nondeterministic_products",
+         [](Options& o) { o.nondeterministic_products = 2; });
   expect(CE_STATUS_INVALID_ARGUMENT, "allocator",
          [](Options& o) { o.allocate = [](void*, std::size_t, ce_stream) -> void* { return nullptr; }; });
   expect(CE_STATUS_INVALID_ARGUMENT, "options.struct_size", [](Options& o) { o.struct_size = 8; });

@@ -161,6 +161,22 @@ TEST_F(LinearTuning, ProductsRaceOnce) {
   EXPECT_EQ(launches_of_a_call(later), 9) << "the database knows the winners";
 }
 
+TEST_F(LinearTuning, ProductsWhoseSumsHaveNoOrderRaceAnew) {
+  const LinearCrossEntropy operation{.chunk_tokens = 8};
+  LinearLosses losses(device, cache, true, 0);
+  run(losses, operation);
+  const std::size_t races = cache.keys().size();
+  LinearLosses any_order(device, cache, true, 0, true);
+  run(any_order, operation);
+  const std::vector<cache::KeySummary> keys = cache.keys();
+  EXPECT_EQ(keys.size(), 2 * races);
+  EXPECT_EQ(std::ranges::count_if(keys,
+                                  [](const cache::KeySummary& one) {
+                                    return one.key.problem.find(" any_order ") != std::string::npos;
+                                  }),
+            static_cast<std::ptrdiff_t>(races));
+}
+
 TEST_F(LinearTuning, TilesOfTheLossAloneRaceOnceAndGiveTheSameLoss) {
   const LinearCrossEntropy::Tensors forward = forward_tensors();
   LinearLosses plain(device, cache, false, 0);
@@ -357,6 +373,28 @@ class LinearChunkRace : public LinearTuning {
 
   PricedDevice device_;
 };
+
+TEST_F(LinearChunkRace, AContextTakesSumsInNoOrderWhereItOrTheEnvironmentSaysSo) {
+  for (const bool by_environment : {false, true}) {
+    const Folder folder;
+    ContextOptions chosen{.device = "host",
+                          .database = folder.path() / "ce.db",
+                          .policy = Policy::tune,
+                          .nondeterministic_products = !by_environment};
+    const ScopedEnvironment allows("CE_NONDETERMINISTIC_PRODUCTS", by_environment ? "1" : nullptr);
+    Context own(chosen);
+    own.run(LinearCrossEntropy{}, tensors);
+    const std::vector<cache::KeySummary> keys = cache::Cache::open(folder.path() / "ce.db").keys();
+    EXPECT_EQ(std::ranges::count_if(keys,
+                                    [](const cache::KeySummary& one) {
+                                      return one.key.problem.starts_with("race chunks ") &&
+                                             one.key.problem.ends_with(" any_order");
+                                    }),
+              1);
+    const ScopedEnvironment wrong("CE_NONDETERMINISTIC_PRODUCTS", "yes");
+    EXPECT_THROW(Context{chosen}, InvalidArgument);
+  }
+}
 
 TEST_F(LinearChunkRace, TheFastestIsKeptAndTheDatabaseKnowsIt) {
   LinearLosses losses(device_, cache, true, 0);

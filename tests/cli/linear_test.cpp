@@ -34,9 +34,16 @@ TEST_F(Linear, WhatItTunesIsKeptAndStays) {
   EXPECT_EQ(made["database"], database());
   EXPECT_THAT(first.err, HasSubstr("tuned linear_statistics"));
 
+  const nlohmann::json keys = document({"db", "list"})["keys"];
+  ASSERT_EQ(keys.size(), 2U) << "a merge, and a race of tiles";
+  const nlohmann::json& race = keys.back();
+  EXPECT_THAT(race["problem_text"], HasSubstr("race linear_statistics bf16"));
+  EXPECT_GE(race["measurements"], 4);
+  EXPECT_GT(race["winner"]["median_us"], 0);
+
   const auto bundle = [&] { return document({"bundle", path("b.jsonl"), "--cubins"}); };
   const int binaries = bundle()["binaries"];
-  EXPECT_GE(binaries, 5) << "kernels of four tiles, what their race has found, and that of the merge";
+  EXPECT_GE(binaries, 5) << "kernels of four tiles, and that of the merge";
   EXPECT_EQ(document({"db", "prune", "--keep", "0"})["binaries"], 0);
   EXPECT_EQ(bundle()["binaries"], binaries);
   const Finished again = linear({"--loss-only", "--z-loss", "1e-4"});

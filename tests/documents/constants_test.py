@@ -5,7 +5,8 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-WORDS = {"three": 3, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "thirteen": 13, "twenty": 20}
+WORDS = {"half": 0.5, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "eighth": 8, "ten": 10, "tenth": 10,
+         "twelve": 12, "thirteen": 13, "twenty": 20}
 
 # A page (or a source with the text of --help) and its words; a source and its words; a factor and a summand. The number
 # in parentheses in the page is that in the source times the factor plus the summand. A line break in a page counts as a
@@ -66,6 +67,18 @@ CONSTANTS = [
     ("docs/fleet.md", r"slower than the others by (\d+)% or more", "cli/analysis/fleet.hpp",
      r"least_difference = ([\d.]+);", 100),
     ("docs/cli.md", r"`fast` are (\d+)% or more", "cli/analysis/fleet.hpp", r"least_difference = ([\d.]+);", 100),
+    ("docs/database.md", r"unless another gains (\w+) a percent", "tuner/decide.hpp", r"least_gain = ([\d.]+);", 100),
+    ("docs/linear.md", r"at most (\d+) MiB *scratch", "ce/linear_schedule.cpp",
+     r"product_bytes = std::int64_t\{(\d+)\} << 20;"),
+    ("docs/linear.md", r"an (\w+) of the budget at most", "ce/linear_schedule.cpp", r"budget / (\d+) / piece_bytes"),
+    ("docs/linear.md", r"in multiples of (\d+)\.", "ce/linear_schedule.cpp", r"tile_tokens = (\d+);"),
+    ("docs/linear.md", r"a (\w+) of the memory that is free", "ce/linear_chunks.cpp", r"tenth = (\d+);"),
+    ("docs/linear.md", r"rounded up to (\d+) bytes", "ce/linear_schedule.cpp", r"line_bytes = (\d+),"),
+    ("docs/linear.md", r"beside a chunk of (\d+) tokens", "ce/linear_schedule.cpp", r"least_f32_chunk = (\d+);"),
+    ("docs/linear.md", r"each tile of (\d+) tokens", "templates/product_layout.cuh",
+     r"rows_at_once = (\d+), rows = multipliers", 2),
+    ("docs/linear.md", r"a ring of (\w+) to", "generator/linear.cpp", r"\{256, (\d+), 2, false\}"),
+    ("docs/linear.md", r"a ring of \w+ to (\w+) stages", "generator/linear.cpp", r"\{128, (\d+), 2, true\}"),
     ("docs/ranks.md", r"after it told of it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
     ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
     ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),

@@ -37,6 +37,7 @@ TEST(CublasLtApi, TheDeclarationsAreThoseOfTheHeader) {
   EXPECT_EQ(lt::pref_min_alignment_c, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
   EXPECT_EQ(lt::pref_min_alignment_d, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
   EXPECT_EQ(lt::reduction_compute_type, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  EXPECT_EQ(lt::reduction_in_place, CUBLASLT_REDUCTION_SCHEME_INPLACE);
   EXPECT_EQ(lt::reduction_none, CUBLASLT_REDUCTION_SCHEME_NONE);
   EXPECT_EQ(lt::first_cluster, CUBLASLT_CLUSTER_SHAPE_1x1x1);
   EXPECT_EQ(lt::last_cluster, CUBLASLT_CLUSTER_SHAPE_1x8x1);

@@ -34,6 +34,14 @@ ce_cuda_test(cuda_calls_test unit)
 target_compile_definitions(cuda_calls_test PRIVATE CE_FAKE_DRIVER="$<TARGET_FILE:ce_fake_cuda>")
 add_dependencies(cuda_calls_test ce_fake_cuda)
 
+add_library(ce_fake_cublaslt MODULE fake_cublaslt.cpp)
+target_include_directories(ce_fake_cublaslt PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(ce_fake_cublaslt PRIVATE ce_warnings)
+ce_cuda_test(cublaslt_calls_test unit)
+target_compile_definitions(cublaslt_calls_test PRIVATE
+  CE_FAKE_DRIVER="$<TARGET_FILE:ce_fake_cuda>" CE_FAKE_CUBLASLT="$<TARGET_FILE:ce_fake_cublaslt>")
+add_dependencies(cublaslt_calls_test ce_fake_cuda ce_fake_cublaslt)
+
 # Compile workers. worker_test is its own worker; the others take this program, which needs no command line.
 add_executable(ce_worker_program worker_program.cpp)
 target_include_directories(ce_worker_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)

@@ -12,7 +12,11 @@
 #include <vector>
 
 #include "runtime/host/device.hpp"
+#include "tests/environment.hpp"
 #include "tests/tuner/device_decorator.hpp"
+#include "tests/tuner/fixture.hpp"
+#include "tuner/decide.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -86,6 +90,17 @@ struct MatmulRace : testing::Test {
   }
 
   [[nodiscard]] runtime::MatmulOperands operands() { return {.d = d.data()}; }
+
+  /// Of the product of 33 to 64 tokens.
+  [[nodiscard]] cache::Key key() const {
+    return race_key("matmul f32 m=64 n=8 k=4 a=row:0 b=row:0 d=f32:8 align=16 workspace=0", device.model());
+  }
+  [[nodiscard]] std::map<std::string, cache::Measurement> by_config() const {
+    std::map<std::string, cache::Measurement> found;
+    for (cache::Measurement& measurement : cache.measurements(key()))
+      EXPECT_TRUE(found.emplace(measurement.config, std::move(measurement)).second) << "raced twice";
+    return found;
+  }
 
   std::vector<float> d = std::vector<float>(128 * 8, 7.f);
   TimedDevice device;
@@ -201,6 +216,9 @@ TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
   other.matmul.accumulates = true;
   EXPECT_TRUE(chooser.is_open(other, 0));
   EXPECT_TRUE(chooser.is_open(product(50), 1024)) << "with another workspace";
+  other = product(50);
+  other.matmul.any_order = true;
+  EXPECT_TRUE(chooser.is_open(other, 0)) << "with other algorithms";
 }
 
 TEST_F(MatmulRace, AWinnerThatIsNotForASizeGivesWayToTheFirst) {
@@ -220,6 +238,109 @@ TEST_F(MatmulRace, TheDatabaseKeepsTheWinnerForTheLibrarysVersion) {
   device.library.version = "library 2";
   MatmulChooser newer(device, cache);
   EXPECT_TRUE(newer.is_open(product(40), 0));
+}
+
+TEST_F(MatmulRace, EveryAlgorithmIsMeasured) {
+  device.library.errors["slow"] = 20;
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  const auto all = by_config();
+  ASSERT_EQ(all.size(), 6U) << "large is for more tokens";
+  const cache::Measurement& wrong = all.at("slow");
+  EXPECT_EQ(wrong.outcome, cache::Outcome::quarantined);
+  EXPECT_EQ(wrong.reason, "its result differs from that of first");
+  for (const auto& [config, measurement] : all) {
+    EXPECT_EQ(measurement.template_digest, "library 1");
+    EXPECT_EQ(measurement.rows, 50);
+    EXPECT_EQ(measurement.bytes, 4 * (50 * 4 + 4 * 8 + 50 * 8));
+    EXPECT_EQ(measurement.environment.at("made_by"), "library 1");
+    EXPECT_EQ(measurement.environment.at("first"), "first");
+    EXPECT_TRUE(measurement.environment.contains("ce"));
+    if (config == "slow") continue;
+    EXPECT_EQ(measurement.median_us, static_cast<double>(device.library.times[config]));
+    const bool is_final = config != "slowest";
+    EXPECT_EQ(measurement.stage, is_final ? cache::stage_of_finals : cache::stage_of_screenings) << config;
+    EXPECT_EQ(measurement.samples_us.size(), is_final ? 10U : 2U) << config;
+  }
+  const auto decision = decide(cache, key());
+  ASSERT_TRUE(is_finished(decision));
+  EXPECT_EQ(decision->winner.text(), "fast");
+  EXPECT_EQ(decision->reason, "median 80.00 us, 12.5% ahead of middling (median of 10 samples, spread 0.0%)");
+}
+
+TEST_F(MatmulRace, TheFinalOfNeighboursDecides) {
+  device.library.times.insert({{"faster", 60.f}, {"hardly faster", 79.9f}});
+  device.library.near = {{"fast", {"hardly faster"}}};
+  MatmulChooser chooser(device, cache);
+  chooser.tune(product(50), operands(), 0, 0);
+  const std::vector<cache::Measurement> all = cache.measurements(key());
+  EXPECT_EQ(all.size(), 8U) << "fast has raced twice";
+  for (const cache::Measurement& measurement : all) {
+    if (measurement.stage != cache::stage_of_finals) continue;
+    EXPECT_THAT(measurement.config, testing::AnyOf("fast", "hardly faster"));
+  }
+  const auto decision = decide(cache, key());
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->winner.text(), "fast");
+  EXPECT_EQ(decision->reason, "it runs without a race, and hardly faster gains less than 0.5%");
+  EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "fast");
+}
+
+TEST_F(MatmulRace, TheWinnerIsWhatMeasurementsSay) {
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  std::vector<cache::Measurement> later;
+  for (auto [config, measurement] : by_config()) {
+    if (config != "middling" && config != "first") continue;
+    measurement.median_us = config == "middling" ? 88 : 89;
+    measurement.created_at = "2100-01-01T00:00:00.000Z";
+    later.push_back(std::move(measurement));
+  }
+  cache.add(later);
+  EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "middling")
+      << "the last final decides, whose configs were timed beside each other";
+  cache::Measurement out = later.back();
+  out.config = "middling";
+  out.outcome = cache::Outcome::quarantined;
+  out.reason = "wrong, after all";
+  out.samples_us.clear();
+  out.median_us = 0;
+  out.created_at = "2100-01-01T00:00:01.000Z";
+  cache.add(out);
+  EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "first");
+}
+
+TEST_F(MatmulRace, AWinnerOfTheSitesDatabaseServes) {
+  const test::Folder folder;
+  const std::string site = (folder.path() / "site.db").string();
+  {
+    cache::Cache of_site = cache::Cache::open(site);
+    MatmulChooser(device, of_site).tune(product(50), operands(), 0, 0);
+  }
+  const ce::test::ScopedEnvironment site_db("CE_SITE_DB", site), none("CE_SYSTEM_DB", "none");
+  cache::Cache own = cache::Cache::with_layers(cache::Cache::in_memory());
+  MatmulChooser chooser(device, own);
+  EXPECT_FALSE(chooser.is_open(product(50), 0));
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
+}
+
+TEST_F(MatmulRace, ARaceThatWasCutShortServesAndIsMadeAgain) {
+  device.library.times["faster"] = 60;
+  device.library.near = {{"fast", {"faster"}}};
+  RaceResult result =
+      race(device, product(50).matmul, operands(), device.library.algorithms(product(50).matmul, 0, 16), 0);
+  result.cut_short = "1 s were over";
+  const RaceSubject subject{.text = "anything", .maker = "somebody 1", .rows = 50, .bytes = 100};
+  RaceWinners winners(device, cache);
+  winners.keep(subject, result);
+  EXPECT_FALSE(winners.of(subject).open) << "not in this process";
+  RaceWinners later(device, cache);
+  EXPECT_EQ(later.of(subject).winner, "fast");
+  EXPECT_TRUE(later.of(subject).open);
+  const auto decision = decide(cache, race_key("anything", device.model()));
+  EXPECT_TRUE(has_final(decision));
+  EXPECT_EQ(unfinished_because(decision->winner.measurement), "1 s were over");
+  const RaceWinners::Known other = later.of({.text = "anything", .maker = "somebody 2"});
+  EXPECT_EQ(other.winner, "");
+  EXPECT_TRUE(other.open);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 ///     ce_restamp "COMPILER" < cache/shipped/winners.jsonl > new.jsonl
 ///
 /// COMPILER is what keys of binaries call the compiler of the device that they were measured on: "nvrtc 13.0 sm_90" for
-/// an H200. Nothing else of a measurement changes; one whose config no variant has any more is an error.
+/// an H200. Nothing else of a measurement changes, and nothing of a race's; one whose config no variant has any more is an
+/// error.
 
 #include <exception>
 #include <iostream>
@@ -17,10 +18,12 @@
 #include "generator/config.hpp"
 #include "generator/problem.hpp"
 #include "generator/source.hpp"
+#include "tuner/key.hpp"
 
 namespace {
 
 void restamp(ce::cache::Measurement& winner, std::string_view compiler) {
+  if (ce::tuner::subject_of_race(winner.key)) return;
   const ce::generator::Problem problem = ce::generator::parse_key_text(winner.key.problem);
   const ce::generator::Config config = ce::generator::parse_config(winner.config);
   winner.template_digest = ce::generator::template_digest(problem.operation, config.variant);

@@ -59,7 +59,7 @@ class ContextOptions(Sized):
         ("scratch_bytes", c_int64),
         ("capture_bytes", c_int64),
         ("policy", c_int32),
-        ("reserved", c_int32),
+        ("nondeterministic_products", c_int32),
         ("allocate", c_void_p),
         ("release", c_void_p),
         ("allocator_state", c_void_p),

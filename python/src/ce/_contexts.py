@@ -65,6 +65,8 @@ class Context:
         tuning_seconds: that tuning a problem may take; 0: no bound; None: 2 on a GPU.
         scratch_bytes: device memory that tuning may take for a while; 0: a quarter of what is free, 2 GiB at most.
         capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
+        nondeterministic_products: those of linear layers may also add up parts of their sums in the order in which
+            these end: other bits each time. Also CE_NONDETERMINISTIC_PRODUCTS=1.
 
     Raises:
         ValueError, TypeError: an option that means nothing.
@@ -84,6 +86,7 @@ class Context:
         tuning_seconds: float | None = None,
         scratch_bytes: int = 0,
         capture_bytes: int = 8 << 20,
+        nondeterministic_products: bool = False,
     ) -> None:
         where = "ce.array.Context: "
         if device is not None and not isinstance(device, str):
@@ -92,6 +95,10 @@ class Context:
             raise ValueError(f"{where}policy is {policy!r}; expected one of {', '.join(_c.POLICIES)}")
         if database is not None and not isinstance(database, (str, os.PathLike)):
             raise TypeError(f"{where}database is {database!r}; expected a path")
+        if not isinstance(nondeterministic_products, bool):
+            raise TypeError(
+                f"{where}nondeterministic_products is {nondeterministic_products!r}; expected True or False"
+            )
         options = _c.ContextOptions(
             device=None if device is None else device.encode(),
             database=None if database is None else os.fsencode(database),
@@ -99,6 +106,7 @@ class Context:
             scratch_bytes=require_integer(where + "scratch_bytes", scratch_bytes),
             capture_bytes=require_integer(where + "capture_bytes", capture_bytes),
             policy=_c.POLICIES[policy],
+            nondeterministic_products=nondeterministic_products,
         )
         made = c_void_p()
         _c.require(_c.library().ce_context_create(byref(options), byref(made)))

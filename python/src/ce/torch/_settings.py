@@ -23,6 +23,7 @@ class Settings:
     tuning_seconds: float | None = None
     scratch_bytes: int = 0
     capture_bytes: int = 8 << 20
+    nondeterministic_products: bool = False
     cpu: Cpu = "torch"
     rank_patience: float = 600.0
     compare_ranks: bool = False
@@ -46,6 +47,7 @@ def configure(
     tuning_seconds: float | None = None,
     scratch_bytes: int | None = None,
     capture_bytes: int | None = None,
+    nondeterministic_products: bool | None = None,
     cpu: Cpu | None = None,
     rank_patience: float | None = None,
     compare_ranks: bool | None = None,
@@ -64,6 +66,8 @@ def configure(
         scratch_bytes: device memory that tuning may take for a while, from torch's allocator; 0: a quarter of what is
             free, 2 GiB at most.
         capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
+        nondeterministic_products: those of linear layers may also add up parts of their sums in the order in which
+            these end: other bits each time, where that is faster. Also CE_NONDETERMINISTIC_PRODUCTS=1.
         cpu: ``"torch"``: tensors of the CPU go to torch; ``"host"``: to the host device of ``ce``, which runs the
             kernels of a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
         rank_patience: seconds that a kernel which exchanges with those of other ranks waits for them before it gives
@@ -87,6 +91,7 @@ def configure(
         "tuning_seconds": tuning_seconds,
         "scratch_bytes": scratch_bytes,
         "capture_bytes": capture_bytes,
+        "nondeterministic_products": nondeterministic_products,
         "cpu": cpu,
         "rank_patience": rank_patience,
         "compare_ranks": compare_ranks,
@@ -126,6 +131,10 @@ def _apply(settings: Settings) -> None:
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
             raise ValueError(f"ce.configure: {name} is {value!r}; expected a number of bytes, 0 to 2^63 - 1")
+    if not isinstance(settings.nondeterministic_products, bool):
+        raise ValueError(
+            f"ce.configure: nondeterministic_products is {settings.nondeterministic_products!r}; expected True or False"
+        )
     if not 0 < settings.rank_patience <= 1e9:
         raise ValueError(
             f"ce.configure: rank_patience is {settings.rank_patience!r}; expected seconds above 0, at most 1e9"
@@ -139,6 +148,7 @@ def _apply(settings: Settings) -> None:
                 tuning_seconds=-1.0 if seconds is None else seconds,
                 scratch_bytes=settings.scratch_bytes,
                 capture_bytes=settings.capture_bytes,
+                nondeterministic_products=settings.nondeterministic_products,
                 policy=_c.POLICIES[settings.policy],
             )
         )

@@ -31,6 +31,9 @@ class _Call(NamedTuple):
     """Of vocab_parallel_cross_entropy; the reduction is "none", or "mean" with a divisor or "sum"."""
     dtype: torch.dtype
     """Of the products."""
+    logits_dtype: torch.dtype
+    sums_in_f32: bool
+    """Of the weight's gradient over chunks."""
 
 
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES)
@@ -50,11 +53,16 @@ def vocab_parallel_linear_cross_entropy(
     label_smoothing: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
+    upstream: Tensor | float | None = None,
+    valid_tokens: int | None = None,
     loss_dtype: torch.dtype | None = None,
     plan: str = "automatic",
     sum_input_grad: bool = True,
     memory_budget: int | None = None,
     chunk_tokens: int | None = None,
+    logits_dtype: torch.dtype | None = None,
+    accumulate: torch.dtype | None = None,
+    return_z_loss: bool = False,
     return_lse: bool = False,
     return_argmax: bool = False,
     return_hit: bool = False,
@@ -65,10 +73,10 @@ def vocab_parallel_linear_cross_entropy(
     """:func:`ce.torch.vocab_parallel_cross_entropy` of ``F.linear(input, linear_weight, linear_bias)``, where each rank
     of a group has the weight of some neighbouring classes and the hidden states of all tokens.
 
-    The tokens are taken in chunks; the logits of this rank's classes are in memory for one chunk at a time. For the
-    reductions mean and sum the gradients are made in the forward, chunk by chunk, and kept; for the reduction none the
-    backward makes the logits anew. Each rank's gradient of the input is a part of the whole: the sum over the ranks
-    runs for one chunk while the next one's products are made.
+    The tokens are taken in chunks; the logits of this rank's classes are in memory for one chunk at a time. The
+    products are PyTorch's. For the reductions mean and sum the gradients are made in the forward, chunk by chunk, and
+    kept; for the reduction none the backward makes the logits anew. Each rank's gradient of the input is a part of the
+    whole: the sum over the ranks runs for one chunk while the next one's products are made.
 
     Args:
         input: [..., hidden] of float32, float16 or bfloat16, the same on every rank.
@@ -83,6 +91,9 @@ def vocab_parallel_linear_cross_entropy(
             the weight's gradient in float32: where the logits of all tokens need no more memory than those of a chunk
             and such sums, there is one chunk.
         chunk_tokens: tokens of a chunk, the same on every rank; None: as many as the budget holds.
+        valid_tokens: the same on every rank; logits_dtype; accumulate: as :func:`ce.torch.linear_cross_entropy`. Where
+            more tokens count than valid_tokens says, all gradients are NaN with the loss. None as accumulate: float32
+            where there is more than one chunk.
 
     All other arguments are as in :func:`ce.torch.vocab_parallel_cross_entropy`. What is returned beside the loss has no
     gradient.
@@ -121,7 +132,11 @@ def vocab_parallel_linear_cross_entropy(
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     dtype = linear._dtype_of(input, linear_weight)
+    logits = _one_of("logits_dtype", logits_dtype, dtype)
+    of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is given
+    sums_in_f32 = _one_of("accumulate", accumulate, of_weight, torch.float32) is torch.float32
     flat_target = linear._flat_target(target, dtype)
+    tokens = flat_target.numel()
     if divisor is not None:
         divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
     elif reduction == "mean":
@@ -130,6 +145,17 @@ def vocab_parallel_linear_cross_entropy(
     if isinstance(all_amounts["logit_scale"], Tensor):
         row_scale = linear._rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows, input.dtype)
         all_amounts["logit_scale"] = 1.0
+    flat_rows = None if row_weight is None else row_weight.reshape(-1)
+    if upstream is not None:
+        upstream = _flat_upstream(upstream, input)
+    hidden = input.reshape(-1, input.shape[-1])
+    kept = None
+    if valid_tokens is not None:
+        linear._check_valid_tokens(_NAME, valid_tokens, tokens)
+        kept = _Kept.of(flat_target, ignore_index, valid_tokens)
+        hidden, flat_target = kept.gather(hidden), kept.gather(flat_target)
+        flat_rows, row_scale = kept.gather(flat_rows), kept.gather(row_scale)
+        upstream = upstream if upstream is None or upstream.dim() == 0 else kept.gather(upstream)
     options = {
         "weight": weight,
         "group": group,
@@ -142,6 +168,7 @@ def vocab_parallel_linear_cross_entropy(
         "divisor": divisor,
         "loss_dtype": torch.float32,
         "plan": plan,
+        "return_z_loss": return_z_loss,
         "return_lse": return_lse,
         "return_argmax": return_argmax,
         "return_hit": return_hit,
@@ -149,37 +176,89 @@ def vocab_parallel_linear_cross_entropy(
         "return_entropy": return_entropy,
     }
     needs = _linear.needs_of(input, linear_weight, linear_bias)
-    row_bytes = -(-classes // ranks) * dtype.itemsize  # of ranks whose shards differ, the same on all
-    chunk = chunk_tokens or _chunk(flat_target.numel(), row_bytes, memory_budget or _BUDGET)
-    if chunk_tokens is None and needs[1] and linear_weight.dtype is not torch.float32:
-        in_f32 = 4 * input.shape[-1] // dtype.itemsize  # tokens whose logits are as many bytes as the sums of chunks
-        if flat_target.numel() <= chunk + in_f32:
-            chunk = max(flat_target.numel(), 1)
-    call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype)
+    element = logits.itemsize + (dtype.itemsize if logits is not dtype and any(needs) else 0)  # rounded for products
+    row_bytes = -(-classes // ranks) * element  # of ranks whose shards differ, the same on all
+    count = flat_target.numel()
+    chunk = chunk_tokens or _chunk(count, row_bytes, memory_budget or _BUDGET)
+    if chunk_tokens is None and needs[1] and linear_weight.dtype is not torch.float32 and sums_in_f32:
+        in_f32 = 4 * input.shape[-1] // element  # tokens whose logits are as many bytes as the sums of chunks
+        if count <= chunk + in_f32:
+            chunk = max(count, 1)
+    call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype, logits, sums_in_f32)
     result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
     if ranks > 1:
         sums = call.sums_input_grad and needs[0]
-        of_call = (flat_target.numel(), input.shape[-1], any(needs), needs[1], chunk, sums)
+        of_valid = -1 if valid_tokens is None else valid_tokens
+        of_call = (tokens, of_valid, input.shape[-1], any(needs), needs[1], chunk, sums)
         _agree(group, tuple(float(one) for one in of_call))
     valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
-        input.reshape(-1, input.shape[-1]),
-        linear_weight,
-        linear_bias,
-        flat_target,
-        None if row_weight is None else row_weight.reshape(-1),
-        row_scale,
-        call,
-        needs,
-        valid,
+        hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
     )
-    loss = (loss.reshape(rows) if reduction == "none" else loss).to(result)
-    if not others:
-        return loss
-    wanted = [name for name in _OF_ROWS if options[f"return_{name}"]]
-    return VocabParallelOutput(loss, **{name: one.reshape(rows) for name, one in zip(wanted, others)})
+    wanted = [name for name in ("z_loss", *_OF_ROWS) if options[f"return_{name}"]]
+    made = {"loss": loss, **dict(zip(wanted, others))}
+    if kept is not None:
+        made = kept.scattered(made, reduction)
+    for name, one in made.items():
+        if name in _OF_ROWS or reduction == "none":
+            made[name] = one.reshape(rows)
+        if name not in _OF_ROWS:
+            made[name] = made[name].to(result)
+    return VocabParallelOutput(**made) if wanted else made["loss"]
+
+
+def _one_of(
+    argument: str, given: torch.dtype | None, own: torch.dtype, otherwise: torch.dtype | None = None
+) -> torch.dtype:
+    """float32, or a dtype of the call's own; what is not given is the latter, unless said otherwise."""
+    if given is None:
+        return otherwise or own
+    if given not in (own, torch.float32):
+        expected = "torch.float32" if own is torch.float32 else f"torch.float32 or {own}"
+        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {expected}")
+    return given
+
+
+def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
+    """[], or one element a row; in float32."""
+    given = torch.as_tensor(upstream, dtype=torch.float32, device=input.device).detach()
+    rows = input.shape[:-1]
+    if given.numel() != 1 and given.shape != rows:
+        raise ValueError(
+            f"ce.torch.{_NAME}: upstream has sizes {list(given.shape)}; expected one number, or {list(rows)}"
+        )
+    return given.reshape(()) if given.numel() == 1 else given.reshape(-1)
+
+
+class _Kept(NamedTuple):
+    """The tokens that are in products, where others are left out. Nothing of it waits for the device."""
+
+    order: Tensor
+    """Of those that count, in ascending order, as many as the caller says."""
+    left_out: Tensor
+    factor: Tensor
+    """[]: NaN where more tokens count than the caller says, else 1."""
+
+    @staticmethod
+    def of(target: Tensor, ignore_index: int, valid_tokens: int) -> _Kept:
+        left_out = target == ignore_index
+        order = torch.sort(left_out.to(torch.uint8), stable=True).indices[:valid_tokens]
+        return _Kept(order, left_out, linear._excess(left_out, valid_tokens) + 1.0)
+
+    def gather(self, of_rows: Any) -> Any:
+        return None if of_rows is None else of_rows.index_select(0, self.order)
+
+    def scattered(self, made: dict[str, Tensor], reduction: str) -> dict[str, Tensor]:
+        """Rows in their places, and what a call says of those that are left out."""
+        of_left_out = {"lse": torch.nan, "argmax": -1}
+        for name, one in made.items():
+            if name in _OF_ROWS or reduction == "none":
+                all_rows = one.new_zeros(self.left_out.numel()).index_copy(0, self.order, one)
+                one = all_rows.masked_fill(self.left_out, of_left_out.get(name, 0))
+            made[name] = one * self.factor if one.is_floating_point() else one
+        return made
 
 
 _agreed: set[tuple[Any, ...]] = set()
@@ -194,6 +273,7 @@ def _agree(group: Any, own: tuple[float, ...]) -> None:
     dist.all_gather_object(calls, own, group=group)
     names = (
         "tokens",
+        "valid_tokens",
         "hidden",
         "gradients",
         "gradient of linear_weight",
@@ -251,7 +331,8 @@ class _Gradients:
         hidden, weight, _ = layer
         valid = weight.shape[0]
         self.call, self.layer, self.dtypes = call, layer, dtypes
-        self.in_f32 = hidden.shape[0] > call.chunk or dtypes[1] is torch.float32
+        is_in_chunks = hidden.shape[0] > call.chunk
+        self.in_f32 = (is_in_chunks and call.sums_in_f32) or dtypes[1] is torch.float32
         self.hidden = hidden.new_empty(hidden.shape) if needs[0] else None
         self.all_of_weight = self.all_of_bias = None
         if needs[1]:
@@ -267,6 +348,9 @@ class _Gradients:
 
     def add(self, rows: slice, of_logits: Tensor) -> None:
         hidden, weight, _ = self.layer
+        if self.bias is not None:
+            self.bias += of_logits.sum(0, dtype=torch.float32)
+        of_logits = of_logits.to(hidden.dtype)
         if self.hidden is not None:
             own = self.hidden[rows]
             torch.mm(of_logits, weight, out=own)
@@ -275,15 +359,13 @@ class _Gradients:
         if self.weight is not None:
             beta = float(self.is_begun)
             if not self.in_f32:
-                torch.mm(of_logits.t(), hidden[rows], out=self.weight)
+                self.weight.addmm_(of_logits.t(), hidden[rows], beta=beta)
             elif hidden.is_cuda and hidden.dtype is not torch.float32:
                 sums, operands = self.weight, (of_logits.t(), hidden[rows])
                 torch.addmm(sums, *operands, out_dtype=torch.float32, beta=beta, out=sums)
             else:
                 self.weight.addmm_(of_logits.t().float(), hidden[rows].float(), beta=beta)
         self.is_begun = True
-        if self.bias is not None:
-            self.bias += of_logits.sum(0, dtype=torch.float32)
 
     def finished(self) -> list[Tensor | None]:
         for one in self.pending:
@@ -301,32 +383,29 @@ def _layer_of(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.d
 def _in_chunks(
     call: _Call,
     layer: _linear.Layer,
-    of_rows: tuple[Tensor, Tensor | None, Tensor | None],
+    of_rows: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
     gradients: _Gradients | None,
     of_loss: Tensor | None = None,
 ) -> list[tuple[Tensor, ...]]:
     """Loss and other results of each chunk; adds to the gradients, for the gradients of the losses that are given.
 
     Args:
-        of_rows: targets, weights of the rows and scales of their logits.
+        of_rows: targets, weights of the rows, scales of their logits, and upstream gradients, or one for all.
     """
     hidden, weight, bias = layer
     tokens, made = hidden.shape[0], []
-    buffer = hidden.new_empty(min(call.chunk, tokens), weight.shape[0])
+    buffer = hidden.new_empty((min(call.chunk, tokens), weight.shape[0]), dtype=call.logits_dtype)
     for start in range(0, max(tokens, 1), call.chunk):
         rows = slice(start, min(start + call.chunk, tokens))
         target = of_rows[0][rows]
-        row_weight, row_scale = (None if one is None else one[rows] for one in of_rows[1:])
+        row_weight, row_scale, upstream = (one if one is None or one.dim() == 0 else one[rows] for one in of_rows[1:])
         logits = buffer.detach()[: rows.stop - start]
-        if bias is None:
-            torch.mm(hidden[rows], weight.t(), out=logits)
-        else:
-            torch.addmm(bias.to(logits.dtype), hidden[rows], weight.t(), out=logits)
+        _make_logits(hidden[rows], weight, bias, logits)
         logits.requires_grad_(gradients is not None)
         options = call.options if row_scale is None else {**call.options, "logit_scale": row_scale}
         with torch.set_grad_enabled(gradients is not None), torch.autocast(logits.device.type, enabled=False):
             results = vocab_parallel_cross_entropy(
-                logits, target, row_weight=row_weight, inplace_backward=True, **options
+                logits, target, row_weight=row_weight, upstream=upstream, inplace_backward=True, **options
             )
         loss, *others = results if isinstance(results, VocabParallelOutput) else (results,)
         if gradients is not None:
@@ -334,6 +413,22 @@ def _in_chunks(
             gradients.add(rows, of_logits)
         made.append((loss.detach(), *(one.detach() for one in others if one is not None)))
     return made
+
+
+def _make_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: Tensor) -> None:
+    if logits.dtype is hidden.dtype:
+        if bias is None:
+            torch.mm(hidden, weight.t(), out=logits)
+        else:
+            torch.addmm(bias.to(logits.dtype), hidden, weight.t(), out=logits)
+        return
+    if bias is not None:
+        logits.copy_(bias.expand_as(logits))
+    beta = float(bias is not None)
+    if hidden.is_cuda:
+        torch.addmm(logits, hidden, weight.t(), out_dtype=logits.dtype, beta=beta, out=logits)
+    else:
+        logits.addmm_(hidden.to(logits.dtype), weight.t().to(logits.dtype), beta=beta)
 
 
 class _VocabParallelLinear(torch.autograd.Function):
@@ -348,6 +443,7 @@ class _VocabParallelLinear(torch.autograd.Function):
         target: Tensor,
         row_weight: Tensor | None,
         row_scale: Tensor | None,
+        upstream: Tensor | None,
         call: _Call,
         needs: tuple[bool, ...],
         valid: int,
@@ -360,19 +456,20 @@ class _VocabParallelLinear(torch.autograd.Function):
         gradients = None
         if ctx.one_pass and any(needs):
             gradients = _Gradients(call, layer, needs, ctx.dtypes, weight.shape[0])
-        losses, *others = zip(*_in_chunks(call, layer, (target, row_weight, row_scale), gradients))
-        of_rows = [torch.cat(one) for one in others]
-        ctx.mark_non_differentiable(*of_rows)
+        of_rows = (target, row_weight, row_scale, upstream)
+        losses, *others = zip(*_in_chunks(call, layer, of_rows, gradients))
+        made = [torch.cat(one) if one[0].dim() > 0 else torch.stack(one).sum(0) for one in others]
+        ctx.mark_non_differentiable(*made)
         if ctx.one_pass:
             ctx.save_for_backward(*(gradients.finished() if gradients is not None else (None,) * 3))
-            return torch.stack(losses).sum(0), *of_rows
-        ctx.save_for_backward(input, weight, bias, target, row_weight, row_scale)
-        return torch.cat(losses), *of_rows
+            return torch.stack(losses).sum(0), *made
+        ctx.save_for_backward(input, weight, bias, *of_rows)
+        return torch.cat(losses), *made
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> Any:
         _autograd.refuse_second(_NAME, "torch.nn.functional.linear")
-        none = (None,) * 6
+        none = (None,) * 7
         if of_loss is None:
             return None, None, None, *none
         if ctx.one_pass:
