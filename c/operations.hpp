@@ -183,8 +183,8 @@ struct Interface<CrossEntropyBackward> {
     return cross_entropy_from<CrossEntropyBackward>(options);
   }
   [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
-                 divisor, entropy_upstream, lse_upstream, lse_low] = given;
+    const auto& [size, logits, target, weight, lse, upstream, grad, logprob, lse_low, entropy, row_weight,
+                 row_scale, divisor, entropy_upstream, lse_upstream] = given;
     const CrossEntropyBackward::Tensors tensors{
         .logits = tensor_from("logits", logits),
         .target = tensor_from("target", target),

@@ -510,7 +510,9 @@ typedef struct ce_cross_entropy_tensors {
   const ce_tensor* hit;  ///< optional, with class indices: [rows] u8; 1 where argmax is the target
   const ce_tensor*
       logprob;  ///< optional, with class indices: [rows] f32; z[t] - lse, without options but those of z
-  const ce_tensor* entropy;     ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
+  const ce_tensor* entropy;  ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
+  /// optional: [rows] f32; what lse lost when it was rounded to f32, so that the sum of both is as exact as one pass
+  const ce_tensor* lse_low;
   const ce_tensor* row_weight;  ///< optional: [rows] f32; multiplies the row's loss, z-loss and gradient
   /// optional: [rows] f32; multiplies logit_scale, as 1 / temperature of the row. A row for which the product is not 2^-60 to
   /// 2^60 is NaN, unless it is left out.
@@ -524,8 +526,6 @@ typedef struct ce_cross_entropy_tensors {
   /// are as exact as it is. Only with class indices, and without label_smoothing, grad (which ce_cross_entropy_backward()
   /// makes of it), lse, entropy, argmax and hit.
   const ce_tensor* given_lse;
-  /// optional: [rows] f32; what lse lost when it was rounded to f32, so that the sum of both is as exact as one pass
-  const ce_tensor* lse_low;
 } ce_cross_entropy_tensors;
 #define CE_CROSS_ENTROPY_TENSORS_INIT                                                                   \
   {                                                                                                     \
@@ -601,15 +601,15 @@ typedef struct ce_cross_entropy_backward_tensors {
   /// with token_scaling, else optional; with class indices: [rows] f32, ce_cross_entropy()'s. With it the gradient of a
   /// target's logit is as exact as that of one pass: lse alone has lost what f32 rounds off beside large logits.
   const ce_tensor* logprob;
+  /// optional: [rows] f32, of ce_cross_entropy(). With it the whole gradient is as exact as that of one pass: an lse of 10^4
+  /// alone is off by up to 5e-4, and so is each probability.
+  const ce_tensor* lse_low;
   const ce_tensor* entropy;           ///< with entropy_upstream: [rows] f32, ce_cross_entropy()'s
   const ce_tensor* row_weight;        ///< optional: [rows] f32
   const ce_tensor* row_scale;         ///< optional: [rows] f32
   const ce_tensor* divisor;           ///< optional, with CE_REDUCTION_MEAN: [1] f32
   const ce_tensor* entropy_upstream;  ///< optional: [rows] f32
   const ce_tensor* lse_upstream;      ///< optional: [rows] f32
-  /// optional: [rows] f32, of ce_cross_entropy(). With it the whole gradient is as exact as that of one pass: an lse of 10^4
-  /// alone is off by up to 5e-4, and so is each probability.
-  const ce_tensor* lse_low;
 } ce_cross_entropy_backward_tensors;
 #define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT                                                             \
   {                                                                                                        \

@@ -39,12 +39,12 @@ NotTuned = _c.NotTuned
 _SoftmaxTensors = _c.tensors("input", "output")
 _SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
 _INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
-_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy")
+_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy", "lse_low")
 _CrossEntropyTensors = _c.tensors(
-    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse", "lse_low"
+    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse"
 )
 _CrossEntropyBackwardTensors = _c.tensors(
-    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_INPUTS, "lse_low"
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "lse_low", "entropy", *_INPUTS
 )
 _AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
 _CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # of either direction
