@@ -30,7 +30,7 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
     target = torch.tensor([3, -100, 0, 23], device=device)
     weight, lse = torch.rand(24, device=device), torch.randn(4, device=device) + 4
     one, each = torch.rand((), device=device), torch.rand(4, device=device)
-    saved = (-each, each + 2, each - 0.5, 1 - each)
+    saved = (-each, 1e-7 * each, each + 2, each - 0.5, 1 - each)
     found: list[tuple[str, tuple]] = []
     for name in ("softmax", "log_softmax"):
         found += [
@@ -115,15 +115,17 @@ def test_the_cpu_computes_the_same_either_way(seed):
         for name, arguments in samples(torch.device("cpu")):
             arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
             if "cross_entropy_backward" in name:  # whose logsumexp and the like are to be those of its logits
-                options = Options(*arguments[12:])
-                z = ct._reference.transformed(arguments[0], options, arguments[10])
+                options = Options(*arguments[13:])
+                z = ct._reference.transformed(arguments[0], options, arguments[11])
+                lse = torch.logsumexp(z, 1)
                 ignored = arguments[1] == -100
                 own = (
                     ct._reference.log_probability(z, arguments[1], ignored),
+                    (torch.logsumexp(z.double(), 1) - lse.double()).float(),
                     ct._reference.entropy_of(z, ignored),
                 )
-                own = tuple(None if a is None else x for a, x in zip(arguments[5:7], own))
-                arguments = (*arguments[:3], torch.logsumexp(z, 1), arguments[4], *own, *arguments[7:])
+                own = tuple(None if a is None else x for a, x in zip(arguments[5:8], own))
+                arguments = (*arguments[:3], lse, arguments[4], *own, *arguments[8:])
             if name == "cross_entropy_from_lse":
                 options = Options(*arguments[7:-2])
                 own_lse = torch.logsumexp(ct._reference.transformed(arguments[0], options), 1)

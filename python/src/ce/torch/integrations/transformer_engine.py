@@ -10,7 +10,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from ce.torch import functional
+from ce.torch import _reference, functional
 from ce.torch.integrations._shared import class_indices, classes_second, f32_for, mean_over, require_tensors
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
@@ -102,16 +102,16 @@ def cross_entropy_forward(
             (grad,) = torch.autograd.grad(loss, logits, torch.ones_like(loss))
         return loss.detach(), grad
     rows = classes_second(_input.detach())
-    numbers = (ignore_idx, 0, label_smoothing, 0.0, 0.0, 1.0, 0.0)
+    numbers = _reference.Options(ignore_idx, _reference.NONE, label_smoothing)
     f32_loss = _input.dtype != torch.float64
     if not reduce_loss:
         loss, grad, *_ = torch.ops.ce.cross_entropy_with_grad(
-            rows, target, None, None, None, None, None, *numbers, f32_loss, *(False,) * 5
+            rows, target, None, None, None, None, None, *numbers, *_reference.flags_of(*["f32_loss"] * f32_loss)
         )
         return loss, _classes_last(grad)
     count = (target != ignore_idx).sum().clamp(min=1)
     factor = count.to(torch.float32 if f32_loss else torch.float64).reciprocal()
-    sum_numbers = (ignore_idx, 2, *numbers[2:])
+    sum_numbers = numbers._replace(reduction=_reference.SUM)
     loss, grad = torch.ops.ce.cross_entropy_loss_and_grad(
         rows, target, None, factor, None, None, None, *sum_numbers, f32_loss
     )
