@@ -16,8 +16,8 @@
 
 namespace ce {
 
-/// Results of make(0), make(1) and so on, made ahead by a few threads. They wait where nobody takes what they made, so that
-/// few results are in memory at once.
+/// Results of make(0), make(1) and so on, made ahead by a few threads. They wait where the caller does not take
+/// what they made, so that few results are in memory at once.
 template <class Make>
 class MadeAhead {
  public:

@@ -25,7 +25,7 @@ namespace {
 
 /// Never destroyed: threads may log until the program is gone.
 struct State {
-  std::mutex mutex;  ///< guards all below; nobody who has it waits for anything
+  std::mutex mutex;  ///< guards all below; no thread that has it waits for anything
   /// Held while the sink is called, which may log and replace itself.
   std::recursive_mutex* calls = new std::recursive_mutex;
   std::shared_ptr<const LogSink> sink;  ///< null: standard error
@@ -39,7 +39,7 @@ State& state() {
   return instance;
 }
 
-/// A child of fork() does not wait for its parent's sinks, which nobody there is in.
+/// A child of fork() does not wait for a sink that a thread of its parent is in.
 [[maybe_unused]] const int watching_forks =
     ::pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                      [] {
@@ -131,7 +131,7 @@ void log(LogLevel level, std::string_view line) {
   in_sink = true;
   try {
     (*sink)(level, shown);
-  } catch (...) {  // who logs may be handling an error, or a thread that nobody waits for
+  } catch (...) {  // the caller may be handling an error, or be a thread that no other waits for
     write_to_stderr(level, shown);
   }
   in_sink = false;

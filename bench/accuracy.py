@@ -142,7 +142,7 @@ def summary_row(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def without_folders(words: list[str]) -> list[str]:
-    """The command as anybody may repeat it: absolute paths are of one machine, and only their last part is kept."""
+    """The command as any user may repeat it: absolute paths are of one machine, and only their last part is kept."""
     return [Path(word).name if word.startswith("/") else word for word in words]
 
 

@@ -38,7 +38,7 @@ def beyond_bytes(run: Callable[[], Any], result_bytes: int) -> int:
 
 class Timer:
     """Before each sample, L2 is filled by reading a buffer of twice its size, so that inputs come from memory and
-    no dirty line of somebody else's is written back in the timed part."""
+    no dirty line of earlier work is written back in the timed part."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples

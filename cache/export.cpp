@@ -65,7 +65,7 @@ class LineReader {
   }
   /// Whether the line that was read is the last one.
   [[nodiscard]] bool is_at_end() { return begin_ == end_ && in_.peek() == std::istream::traits_type::eof(); }
-  /// Where that line is, for as long as somebody has it.
+  /// Where that line is, for as long as the caller keeps it.
   [[nodiscard]] const std::shared_ptr<char[]>& bytes() const noexcept { return bytes_; }
 
  private:

@@ -111,8 +111,8 @@ class Exported {
 
 }  // namespace
 
-/// A database that takes its place once it is full. Until then nobody knows of it: what fails, or is killed, leaves nothing
-/// in that place, and what comes there meanwhile stays.
+/// A database that takes its place once it is full. Until then no reader knows of it: what fails, or is killed, leaves
+/// nothing in that place, and what comes there meanwhile stays.
 class Maintenance::Draft {
  public:
   explicit Draft(const fs::path& of) : place_(of), path_(path_beside(of)) {

@@ -34,8 +34,8 @@ inline constexpr std::string_view measurement_tables = R"sql(
   JOIN device_models AS d ON d.id = k.device_model_id
   JOIN environments AS e ON e.id = m.environment_id)sql";
 
-/// Environments that were met in a database, by their row: measurements of one key share a few. For as long as nobody can
-/// change the database, as during one query.
+/// Environments that were met in a database, by their row: measurements of one key share a few. For as long as no
+/// writer can change the database, as during one query.
 class MetEnvironments {
  public:
   class One {

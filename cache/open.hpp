@@ -56,8 +56,9 @@ void create_empty(const std::filesystem::path& path);
 /// \throws Damaged, Locked, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
 [[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty);
 
-/// A file of no bytes that nobody else opens, as a database that is filled once: pages are written without a journal, so
-/// where that fails the file is worth nothing. Store::end_draft() makes it one like others. \throws SQLite::Exception
+/// A file of no bytes that only the caller opens, as a database that is filled once: pages are written without a
+/// journal, so where that fails the file is worth nothing. Store::end_draft() makes it one like others.
+/// \throws SQLite::Exception
 [[nodiscard]] std::unique_ptr<Store> open_draft(const std::filesystem::path& path);
 
 /// A copy in memory of what a file holds. Never changes the file, and leaves nothing beside it.

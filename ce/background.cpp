@@ -28,7 +28,7 @@ void Background::add(const generator::Problem& bucket, const generator::Problem&
   added_.notify_one();
 }
 
-/// \returns whether the thread is there now; where it cannot be started, whoever comes next tries again
+/// \returns whether the thread is there now; where it cannot be started, the next caller tries again
 bool Background::start_once() {
   if (thread_.joinable()) return true;
   try {
@@ -46,7 +46,7 @@ void Background::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;  // no thread starts any more
     thread_.request_stop();
-    if (id_ == std::this_thread::get_id()) return;  // as from a log sink; whoever owns this waits
+    if (id_ == std::this_thread::get_id()) return;  // as from a log sink; the owner waits
   }
   const std::lock_guard lock(joining_);  // who comes second waits, too
   if (thread_.joinable()) thread_.join();

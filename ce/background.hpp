@@ -48,7 +48,7 @@ class Background {
   std::vector<generator::Problem> seen_;    ///< buckets
   std::deque<generator::Problem> waiting_;  ///< the next one first
   bool stopped_ = false;
-  std::thread::id id_;  ///< of the thread, also while somebody joins it
+  std::thread::id id_;  ///< of the thread, also while another one joins it
   std::mutex joining_;
   std::atomic<bool> has_stopped_ = false;
   std::jthread thread_;

@@ -108,7 +108,7 @@ struct Extent {
 /// As many tensors as CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
 inline constexpr std::size_t most_tensors = 20;
 
-/// The memory of a call's tensors: what is written is nobody else's. What is only read may overlap.
+/// The memory of a call's tensors: what is written is of one tensor alone. What is only read may overlap.
 class CallMemory {
  public:
   /// \param written  by the kernels

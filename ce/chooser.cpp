@@ -97,7 +97,7 @@ const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
   if (in_log_sink()) {
     if (chosen != nullptr) return *chosen;
     throw Unsupported(
-        fmt::format("a log sink cannot choose a kernel for {}: whoever chooses may be waiting for the sink",
+        fmt::format("a log sink cannot choose a kernel for {}: a thread that chooses may wait for the sink",
                     generator::title(problem)));
   }
   if (is_told_)

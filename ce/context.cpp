@@ -256,7 +256,7 @@ Context::Context(const ContextOptions& options) {
   check_options(options);
   impl_ = std::make_unique<Impl>(options);
 }
-/// In a child of fork() it is left as it is: nobody goes on with what the parent's threads were at.
+/// In a child of fork() it is left as it is: no thread goes on with what the parent's were at.
 Context::~Context() {
   const DefaultFloatingEnvironment environment;
   if (impl_ && is_of_parent(impl_->number)) static_cast<void>(impl_.release());

@@ -71,7 +71,7 @@ class DefaultContexts {
 struct Defaults {
   ContextOptions options = {};
   std::optional<DefaultContexts> contexts = std::nullopt;
-  Defaults* configured = nullptr;  ///< what this took the place of: options that somebody may be reading
+  Defaults* configured = nullptr;  ///< what this took the place of: options that a thread may be reading
 };
 
 /// Never destroyed, and neither are its Contexts: the driver may be gone before the last static is. Null: no options,

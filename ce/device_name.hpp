@@ -21,7 +21,7 @@ void check_device_name(std::string_view argument, std::string_view text);
 /// "cuda:0" where there is a GPU, else "host". \throws InvalidArgument naming CE_DEVICE
 [[nodiscard]] std::string default_device_name();
 
-/// Once in a process: that there is no GPU, and the host device runs though nobody asked for it.
+/// Once in a process: that there is no GPU, and the host device runs though the user did not ask for it.
 void warn_of_host_device();
 
 /// Warns where the default is the host device though CE_DEVICE does not name it.

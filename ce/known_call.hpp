@@ -119,7 +119,7 @@ class KnownCall {
       if (own->data == nullptr) continue;
       const Extent& known = given_[given].extent;
       const Extent here{address_of(*own), address_of(*own) + (known.end - known.start)};
-      // What was memory of the device still is, unless somebody freed it: see SeenMemory in runtime/cuda.
+      // What was memory of the device still is, unless the program freed it: see SeenMemory in runtime/cuda.
       if (here.start != known.start && device.pointer_kind(own->data) != runtime::PointerKind::device)
         return false;
       for (std::size_t other = 0; other < given; ++other) {

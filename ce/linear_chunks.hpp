@@ -35,13 +35,13 @@ class LinearPlans {
     std::vector<LinearPlan>
         open;  ///< a race of these would find something new; that with the largest chunks first
     tuner::RaceSubject race;  ///< without a text where there is none
-    /// Bytes that a call may take of which nobody knows whether it comes before the race or after it.
+    /// Bytes that a call may take where its caller cannot know whether it comes before the race or after it.
     [[nodiscard]] std::int64_t most_bytes() const noexcept;
   };
   [[nodiscard]] std::shared_ptr<const Known> of(const LinearShape& shape);
 
   /// Keeps what a race has found, also for other numbers of tokens. Where two threads race, what the first has found stays:
-  /// somebody may have asked already for as much memory as it takes.
+  /// a caller may have asked already for as much memory as it takes.
   void keep(const LinearShape& shape, const tuner::RaceResult& result);
   /// Without a race: in this process the largest chunks stay.
   void close(const LinearShape& shape);

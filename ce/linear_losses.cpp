@@ -470,7 +470,7 @@ class LinearCall {
       const LinearWay way = this->way();
       leave_statistics(way, trials);
       LinearExponentialsArguments arguments = exponentials_arguments();
-      arguments.call.divisor = nullptr;  // which nobody has found yet
+      arguments.call.divisor = nullptr;  // which no kernel has found yet
       find_factors(way, arguments, trials);
     } else {
       const Product& logits = all.front();

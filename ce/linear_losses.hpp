@@ -27,7 +27,7 @@ class LinearWorkspaces {
  public:
   explicit LinearWorkspaces(runtime::Device& device) : device_(device) {}
 
-  /// Whoever holds it is the only one to enqueue calls that use it.
+  /// The thread that holds it is the only one to enqueue calls that use it.
   class Lent {
    public:
     [[nodiscard]] std::byte* data() const noexcept { return data_; }

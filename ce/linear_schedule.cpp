@@ -228,7 +228,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     (*operation.accumulation == DType::f32 ? shape.f32_accumulation : shape.own_accumulation) = true;
   }
 
-  // Vectors of tokens are cut into chunks, so that nobody below sees how long they are.
+  // Vectors of tokens are cut into chunks, so that no code below sees how long they are.
   const bool probabilities = is_floating(target.dtype);
   if (probabilities) {
     check_rows("target", target, device);

@@ -106,7 +106,7 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
       } catch (const Error& error) {
         refusal = error.what();
       }
-    // Whoever has heard of all knows that the memory of all is ready.
+    // A rank that has heard of all knows that the memory of all is ready.
     return first_refusal(device, communicator, refusal, stream);
   });
   if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};

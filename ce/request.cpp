@@ -148,7 +148,7 @@ void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs) {
     const auto member = input.member.of<Tensors>();
     if (member == nullptr || !is_given(input.tensor, tensors.*member)) continue;
-    // Without rows nobody can tell whether grad is given.
+    // Without rows a null pointer does not tell whether grad is given.
     if (!input.is_possible(problem) && (!input.of_gradient || problem.gradient || problem.rows > 0))
       throw InvalidArgument(std::string(input.tensor) + ".data", "set",
                             fmt::format("null but with {}", input.needed()));
@@ -271,7 +271,7 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
 
   bind_loss(tensors.loss, vectors, request);
   if (is_given("upstream", tensors.upstream)) {
-    // Without rows nobody can tell whether grad is given.
+    // Without rows a null pointer does not tell whether grad is given.
     if (!gradient && problem.rows > 0)
       throw InvalidArgument("upstream.data", "set", "null where there is no grad");
     check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");

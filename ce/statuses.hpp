@@ -28,7 +28,7 @@ struct BadTargets {
 /// \throws TargetOutOfRange
 void throw_if_any(const BadTargets& found);
 
-/// A TargetStatus in device memory for each stream and operation. Streams share none, so nobody is told of another
+/// A TargetStatus in device memory for each stream and operation. Streams share none, so no caller is told of another
 /// stream's calls; calls on the host device run on the thread that makes them, and so a thread counts as a stream there,
 /// as it does for CU_STREAM_PER_THREAD. Streams beyond `slots` share those that there are. A call on a stream that is
 /// known takes no lock.

@@ -28,7 +28,7 @@ Workspaces::Workspaces(runtime::Device& device, std::int64_t capture_bytes)
   device_.synchronize(device_.trial_stream());
 }
 
-/// Nobody else asks for the same key, which is of this thread.
+/// No other thread asks for the same key, which is of this one.
 Workspaces::Lent Workspaces::add(const Key& key, std::int64_t bytes) {
   const auto& [stream, thread, output] = key;
   // The default stream cannot be captured: where a capture forbids its use, the launch that follows fails.

@@ -22,11 +22,11 @@ namespace ce {
 }
 
 /// Calls share a workspace where they cannot run at the same time: those of one thread on one stream that write the
-/// same output, replays of graphs that they were captured into included, because whoever let two of them run at once
-/// would have no right output. Those of another thread may come between the kernels of a call, which leave each other
-/// what they know there. So nothing has to be found out about a stream that a thread has used before for an output;
-/// otherwise, calls that are captured get memory of their own, since nobody knows next to what their graph will run.
-/// Where many outputs are used, or much memory, the calls of a thread on a stream that are not captured share.
+/// same output, replays of graphs that they were captured into included, because a caller that let two of them run at
+/// once would have no right output. Those of another thread may come between the kernels of a call, which leave each
+/// other what they know there. So nothing has to be found out about a stream that a thread has used before for an
+/// output; otherwise, calls that are captured get memory of their own, since no call knows beside what its graph will
+/// run. Where many outputs are used, or much memory, the calls of a thread on a stream that are not captured share.
 /// Memory is zero when it is handed out first, and the kernels leave it so. None is freed before this object: a graph
 /// may still point to it. A call that finds its memory large enough takes no lock.
 class Workspaces {

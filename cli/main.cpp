@@ -39,7 +39,7 @@ int main(int argument_count, char** arguments) {
   // Workers and compilers, which this starts, take it over. The library leaves the signal as it is, and blocks it on the
   // thread for each write of its own.
   std::signal(SIGXFSZ, SIG_IGN);
-  // How a worker ended is told only to those who do not ignore it, and whoever started this may have.
+  // How a worker ended is told only to processes that do not ignore it, and the one that started this may have.
   std::signal(SIGCHLD, SIG_DFL);
   // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)

@@ -72,7 +72,7 @@ bool is_same_file(const std::string& one, const std::string& other) {
   return error ? fs::equivalent(one, other, error) : place_of_one == place_of_other;
 }
 
-/// An output can have the file of the input that it is written over, and of no other tensor. Streams are nobody's own.
+/// An output can have the file of the input that it is written over, and of no other tensor. Tensors can share streams.
 void require_own_file(const NamedTensor& output, std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& files) {
   const auto own = files.find(output.name);

@@ -59,7 +59,7 @@ namespace {
 
 /// \returns the prefix of a new folder
 std::string_view cleaned_up() {
-  // Nobody waits for who comes first: in a child of fork() it may be a thread that only the parent has.
+  // No thread waits for the first one: in a child of fork() that may be one that only the parent has.
   static std::atomic_flag once;
   if (!once.test_and_set()) remove_abandoned_sources();
   return in_use;

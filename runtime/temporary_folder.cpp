@@ -144,7 +144,7 @@ void remove_folder(int parent, const char* name, int folder) {
   ::unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/// Holds the folder, unless another process does. Where the file system has no locks, nobody can.
+/// Holds the folder, unless another process does. Where the file system has no locks, no process can.
 bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0; }
 
 struct Found {

@@ -18,8 +18,8 @@ namespace ce::runtime {
 [[nodiscard]] std::filesystem::path temporary_folder();
 
 /// A private folder (mode 0700), `prefix` and six letters or digits, with a marker inside that names the folder's inode.
-/// Whoever removes such a folder later proves first that ce made it: by the name, the owner, the mode and the marker. So a
-/// copy of it, what is unpacked beside it and what a link leads to stay.
+/// A process that removes such a folder later proves first that ce made it: by the name, the owner, the mode and the
+/// marker. So a copy of it, what is unpacked beside it and what a link leads to stay.
 class TemporaryFolder {
  public:
   /// Makes a new one below temporary_folder(), and locks it. \throws Error(compile)
@@ -41,7 +41,8 @@ class TemporaryFolder {
   OwnDescriptor folder_;  ///< also its lock, as long as this process uses it
 };
 
-/// Removes folders with the prefix that processes which were killed have left: nobody holds their lock. \throws Error(compile) where there is no temporary_folder()
+/// Removes folders with the prefix that processes which were killed have left: no process holds their lock.
+/// \throws Error(compile) where there is no temporary_folder()
 void remove_abandoned_folders(std::string_view prefix);
 
 /// Removes folders that were kept longer than a day, and the oldest beyond the latest 64. One stays where anything in it

@@ -44,7 +44,7 @@ struct Workspace {
 struct PeerExchange {
   int rank;
   unsigned calls;               ///< that have ended: this rank has read all that the others told it
-  unsigned missing;             ///< 1 + a rank that did not come in time, whoever noticed; for good
+  unsigned missing;             ///< 1 + a rank that did not come in time, whichever rank noticed; for good
   unsigned lag;                 ///< nanoseconds from telling of a row to hearing of it, at least
   unsigned long long patience;  ///< nanoseconds
   unsigned lag_of_cluster;      ///< more of `lag` for each cluster of the grid: both 0 but in trials

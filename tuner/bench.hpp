@@ -22,15 +22,15 @@ namespace ce::tuner {
 /// Of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
 [[nodiscard]] generator::Config reference_config(const runtime::Model& model);
 
-/// Scratch memory, in bytes, where nobody says how much: a quarter of what is free now.
+/// Scratch memory, in bytes, where the caller does not say how much: a quarter of what is free now.
 [[nodiscard]] std::int64_t usual_scratch(const runtime::Device& device);
 
 /// How many of the problem's rows scratch memory of so many bytes holds; at least one.
 [[nodiscard]] std::int64_t rows_that_fit(const generator::Problem& problem, std::int64_t scratch_bytes);
 
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
-/// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
-/// is timed; before that, what a kernel asked L2 to keep loses its privilege, or some of it would still be there.
+/// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of earlier work is
+/// timed; before that, what a kernel asked L2 to keep loses its privilege, or some of it would still be there.
 /// Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several times, and
 /// samples are taken of all these places.
 class Bench {

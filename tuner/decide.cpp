@@ -36,7 +36,7 @@ class Possible {
   explicit Possible(const cache::Key& key)
       : key_(key), problem_(problem_of(key)), model_(runtime::parse_model_key(key.device)) {}
 
-  /// Whoever looks at a database asks of one key again and again.
+  /// A caller that looks at a database asks of one key again and again.
   [[nodiscard]] static Possible& of(const cache::Key& key) {
     thread_local std::optional<Possible> last;
     if (!last || !(last->key_ == key)) last.emplace(key);
@@ -260,7 +260,7 @@ struct Told {
 
 /// Valid until the next call.
 const Told& told_by(const cache::Environment& environment) {
-  // Whoever looks at one key meets the same few again and again, and copies of one share their values.
+  // A caller that looks at one key meets the same few again and again, and copies of one share their values.
   constexpr std::size_t most = 32;
   thread_local std::vector<Told> recent;
   thread_local std::size_t oldest = 0;

@@ -78,7 +78,7 @@ runtime::Resources Kernel::resources() const {
 
 namespace {
 
-/// Held while a source is compiled. A child of fork() has another one: nobody would unlock its parent's there.
+/// Held while a source is compiled. A child of fork() has another one: no thread would unlock its parent's there.
 std::mutex& shared_sources() {
   struct OfProcess {
     explicit OfProcess(OfProcess* parent) : of_parent(parent) {}
@@ -95,7 +95,7 @@ std::mutex& shared_sources() {
   return known->mutex;
 }
 
-/// \param own  sources that belong to one config: the others are the same for all, and whoever comes first compiles them
+/// \param own  sources that belong to one config: the others are the same for all, and the first caller compiles them
 generator::Program build(runtime::Device& device, cache::Cache& cache, generator::Program program,
                          std::size_t own) {
   const std::string compiler = device.compiler();

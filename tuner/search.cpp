@@ -229,7 +229,7 @@ void Search::cut_short(std::size_t left) {
       fmt::format("only {} of {} configs were ready in time", few, static_cast<std::size_t>(few) + left);
 }
 
-/// Once, whichever rounds ask for it. \returns whether nobody had
+/// Once, whichever rounds ask for it. \returns whether no round had
 bool Search::build_ahead(std::size_t entrant) {
   if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return false;
   if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_);
@@ -251,7 +251,7 @@ void Search::build_likely(int number) {
   }
 }
 
-/// What is still being built then is nobody's any more.
+/// No round takes what is still being built then.
 void Search::end_builds() {
   if (!ahead_) return;
   ahead_->stop();

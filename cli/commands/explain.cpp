@@ -175,7 +175,7 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   return text;
 }
 
-/// Null where nobody noted it.
+/// Null where the measurement has none.
 Json uuid_of(const cache::Measurement& measurement) {
   const auto found = measurement.environment.find("uuid");
   return found == measurement.environment.end() ? Json() : Json(found->second);

@@ -74,8 +74,7 @@ tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   return tuner::Tuner(*bench->device, bench->cache, settings).search(problem, hooks);
 }
 
-/// Whether the process ended of what it did. Else somebody else ended it: the user, or the system, say, short of
-/// memory.
+/// Whether the process ended of what it did. Else the user ended it, or the system, say, short of memory.
 bool is_own_end(const ProcessEnd& end) {
   constexpr std::array faults{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
   return end.exited || end.by_owner ||  // it had hung up and did not end

@@ -20,7 +20,7 @@ inline constexpr const char* tuning_worker_argument = "tuning-worker";
 
 /// Has problems tuned by another process that writes into the same database. A config whose first launch kills
 /// that process, or does not end, is quarantined with the reason, and a new process goes on with the rest. What
-/// somebody else ended is no fault of a config: it is tried again.
+/// the user or the system ended is no fault of a config: it is tried again.
 class IsolatedTuning {
  public:
   /// Both references must outlive this object.

@@ -84,7 +84,7 @@ bool ProblemTuning::time_ceiling(SweptCeiling& swept) {
   return attempt(swept.failure, [&] { swept.gbs = tuner_.time_ceiling(swept.kind); });
 }
 
-/// While the tuning lock is held: whoever has it next would measure what the file does not have.
+/// While the tuning lock is held: the next process that has it would measure what the file does not have.
 void ProblemTuning::write_for_others() const {
   if (processes_ == Processes::several) cache_.flush(patience_at_end);
 }

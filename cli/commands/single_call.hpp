@@ -21,7 +21,7 @@ namespace ce::cli {
 /// Bytes of tensors, by their names.
 using TensorBytes = std::map<std::string, std::vector<std::byte>>;
 
-/// Whether a config is verified that this machine has not verified: whoever names one may want to see it be wrong.
+/// Whether a config is verified that this machine has not verified: a user who names one may want to see it be wrong.
 enum class Verify : std::uint8_t { no, once };
 
 /// The config's kernel for one problem. \throws InvalidArgument naming --config where it cannot run it,

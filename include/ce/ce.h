@@ -366,8 +366,8 @@ CE_C_API void ce_plan_destroy(ce_plan* plan);
 //
 // ce_..._prepare() does all of it but the launch: it tunes ahead, and its plan (for ce_plan_destroy(); NULL
 // where the call fails) is the fastest way to repeat the call. The plan stays with the kernel that is found,
-// a fallback where the stream is being captured, somebody else is tuning the problem, or the policy is
-// CE_POLICY_BACKGROUND.
+// a fallback where the stream is being captured, another thread or process is tuning the problem, or the policy
+// is CE_POLICY_BACKGROUND.
 //
 // Both return CE_STATUS_INVALID_ARGUMENT with the option or tensor and what was expected of it, and
 // CE_STATUS_NOT_TUNED, before anything is enqueued; CE_STATUS_UNSUPPORTED; CE_STATUS_COMPILE;

@@ -204,7 +204,7 @@ class CE_API Context {
            Stream stream = nullptr);
 
   /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a fallback where
-  /// the stream is being captured, somebody else is tuning the problem, or the policy is `background`.
+  /// the stream is being captured, another thread or process is tuning the problem, or the policy is `background`.
   template <AnyOperation Operation>
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);

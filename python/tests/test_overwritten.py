@@ -1,4 +1,4 @@
-"""Logits that a gradient overwrites, and whoever else needs them."""
+"""Logits that a gradient overwrites, and other code that needs them."""
 
 from __future__ import annotations
 

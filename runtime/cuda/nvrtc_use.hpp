@@ -4,8 +4,8 @@
 
 namespace ce::runtime::cuda {
 
-/// A thread inside NVRTC. A library's statics are destroyed at the program's end whoever uses them, and NVRTC makes
-/// some as it compiles; so the end waits for the threads that are inside before it comes to those, and lets
+/// A thread inside NVRTC. A library's statics are destroyed at the program's end while threads still use them, and
+/// NVRTC makes some as it compiles; so the end waits for the threads that are inside before it comes to those, and lets
 /// no other in.
 class NvrtcUse {
  public:

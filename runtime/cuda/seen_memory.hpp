@@ -13,7 +13,7 @@ namespace ce::runtime::cuda {
 /// word, read and written whole.
 ///
 /// The driver maps device memory in pages of 2 MiB and puts small allocations into such a page together, so
-/// one answer holds for all of a granule. An entry becomes stale where somebody else frees that memory and
+/// one answer holds for all of a granule. An entry becomes stale where the program frees that memory and
 /// the address comes back as memory of another kind. What a stale entry can do is let a wrong pointer past the
 /// check of the arguments: its kernel then fails as with any dangling pointer, which the driver reports. It
 /// cannot make a right call wrong, because nothing but that check depends on it.

@@ -45,7 +45,7 @@ class Event {
 /// it begins with moves a short kernel, too (docs/measuring.md has by how much), so samples begin with one after the other.
 class EventTimer {
  public:
-  /// \param launches  on the stream so far; whoever launches something on it adds to them
+  /// \param launches  on the stream so far; code that launches something on it adds to them
   EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
              std::atomic<std::uint64_t>& launches);
 

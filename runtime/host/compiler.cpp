@@ -40,10 +40,10 @@ constexpr const char* how_to_get_a_compiler =
 struct Outcome {
   std::string output;       ///< standard output and error, as they came
   std::string failure;      ///< empty when the program ended with status 0
-  bool was_killed = false;  ///< by somebody else, as where memory is short, or by a limit
+  bool was_killed = false;  ///< by the user or the system, as where memory is short, or by a limit
 };
 
-/// Whether it ends a program for its limits or at somebody's wish, whatever the source.
+/// Whether it ends a program for its limits or at the wish of a user or the system, whatever the source.
 bool is_of_others(int signal) { return signal == SIGKILL || signal == SIGXFSZ || signal == SIGXCPU; }
 
 /// Whether the program says that it was not the source that ended it.

@@ -150,7 +150,7 @@ class HostDevice : public Device {
     move(host, device, bytes);
   }
 
-  // The host's memory is where this device's kernels run, whoever allocated it.
+  // The host's memory is where this device's kernels run, whichever library allocated it.
   TensorMap tensor_map(const BoxedMatrix&) const override { return {}; }
 
   PointerKind pointer_kind(const void*) const override { return PointerKind::device; }

@@ -280,7 +280,7 @@ class GroupScheduler::Impl {
     wait(fiber, Awaited::others, place);
   }
 
-  /// Called when nothing else can be done here. False where nobody waits for other ranks.
+  /// Called when nothing else can be done here. False where no fiber waits for other ranks.
   bool look_again() {
     if (awaiting_others_.empty()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(20));

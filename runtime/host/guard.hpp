@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Memory contents that show a mistake: guard zones that show whether a kernel wrote past the end of a piece
-/// of memory, and NaNs that show in its results that it read what nobody has written.
+/// of memory, and NaNs that show in its results that it read what was never written.
 
 #include <algorithm>
 #include <array>

@@ -51,7 +51,7 @@ class Channel {
 
   /// Whether the other side is there and has said nothing that was not received.
   [[nodiscard]] bool quiet() const noexcept;
-  /// Lets the other side see the end, whoever else holds a copy of this socket.
+  /// Lets the other side see the end, also where another process holds a copy of this socket.
   void shut_down() noexcept;
 
  private:

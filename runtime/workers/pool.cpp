@@ -84,7 +84,7 @@ class WorkerPool::Worker {
   /// Why the process failed to give an answer.
   struct Failure {
     std::string text;
-    bool was_killed = false;  ///< by somebody else, as where memory is short
+    bool was_killed = false;  ///< by the user or the system, as where memory is short
   };
   /// The answer; nothing when there is none.
   std::optional<Reply> compile(const std::string& job, milliseconds limit, Failure& failure) {

@@ -2,12 +2,12 @@
 // with blocks of its own.
 //
 // clang-format off
-//   store_system(address, words)   writes 16 bytes of global memory, perhaps of another GPU, at once: whoever reads them by
-//                                  load_system sees all of them or none; nothing else that this thread wrote is seen
-//                                  with them
+//   store_system(address, words)   writes 16 bytes of global memory, perhaps of another GPU, at once: a thread that
+//                                  reads them by load_system sees all of them or none; nothing else that this thread
+//                                  wrote is seen with them
 //   load_system(address)           reads what store_system wrote; again at each call
-//   store_system_flag(address, value)  a 32-bit word: whoever sees it by load_system_flag has no write to await that a
-//                                  thread of this kernel made before a barrier or atomic_add that came before
+//   store_system_flag(address, value)  a 32-bit word: a reader that sees it by load_system_flag has no write to await
+//                                  that a thread of this kernel made before a barrier or atomic_add that came before
 //   load_system_flag(address)      reads such a word, again at each call
 // clang-format on
 #pragma once

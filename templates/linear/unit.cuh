@@ -35,7 +35,7 @@ struct Unit<1> : SmallUnit<unsigned char> {};
 template <>
 struct Unit<2> : SmallUnit<unsigned short> {};
 
-/// Whether more tokens count than the caller has said. Where no count is given, nobody asks.
+/// Whether more tokens count than the caller has said. A kernel without a count does not ask.
 CE_DEVICE bool is_exceeded(const LinearArguments& arguments) {
   return arguments.counted != nullptr && *arguments.counted > arguments.limit;
 }

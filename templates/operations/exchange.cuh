@@ -1,8 +1,9 @@
 // How ranks of one host tell each other about a row while their kernels run: in place of an all-gather between kernels.
 //
 // Each rank has memory that all can write to (PeerExchange). The warp that knows what this rank's columns say of a row
-// writes it into the memory of every rank, its own too, in packets that carry the number of the call; whoever needs the
-// row looks in its own memory until the packets of all ranks have that number, and merges them in the order of the ranks:
+// writes it into the memory of every rank, its own too, in packets that carry the number of the call; a warp that needs
+// the row looks in its rank's memory until the packets of all ranks have that number, and merges them in the order of
+// the ranks:
 //
 //     rank 0   statistics of row r --+--> packet (r, 0) of rank 0 | packet (r, 1) of rank 0    looks here
 //                                    +--> packet (r, 0) of rank 1 |
@@ -14,7 +15,7 @@
 // It comes to an end whatever the ranks' configs are and however many of their blocks run at the same time, as long as
 // rows are taken in order (Ring::RowQueue::first) and told before others are waited for: of the two ranks' smallest rows
 // that are not told yet, the smaller one waits only for rows before it, which all ranks have told. Where a rank
-// does not come within PeerExchange::patience, whoever waits for it tells all, and rows are NaN from there on.
+// does not come within PeerExchange::patience, the warp that waits for it tells all, and rows are NaN from there on.
 #pragma once
 #include "device/system_memory.cuh"
 #include "exchange_layout.cuh"
@@ -65,7 +66,7 @@ class Exchange {
     for (int first = 0; first < int(layout_.ranks); first += lanes) {
       const int rank = first + lane_index();
       uint32 words[Shard::words] = {};
-      // Whoever gave up before this kernel began has told so: then no rank goes on by itself.
+      // A rank that gave up before this kernel began has told so: then no rank goes on by itself.
       const bool came =
           own_.missing == 0 && await([&] {
             return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? nobody : rank;

@@ -10,8 +10,8 @@ constexpr bool counts_rows = problem::mean && !problem::divisor;
 /// By weights, not by rows.
 constexpr bool weighted_mean = counts_rows && problem::weights && !problem::probabilities;
 
-/// The losses that rows leave in the workspace say which of them count: others leave -0. So nobody has to read all
-/// targets again.
+/// The losses that rows leave in the workspace say which of them count: others leave -0. So no kernel has to read
+/// all targets again.
 constexpr bool losses_tell = counts_rows && !weighted_mean && !problem::probabilities;
 /// A comparison makes 0 of a loss that is -0. To add 0 would become a multiply-add with the weight that comes before it,
 /// which is -0 where their product underflows.

@@ -26,7 +26,7 @@ struct LogitsOf<false> {
   float scale;
   /// Of a cap, and 1 without: ratio = scale / cap, |x| below which tanh has the form near 0, c = cap log2(e), 1 / c.
   float cap, ratio, near, c, per_c;
-  /// Sums of exponentials could overflow, or lose what is small, if nobody looked for it.
+  /// Sums of exponentials could overflow, or lose what is small, if the kernel did not look for it.
   bool need_maximum;
 
   CE_DEVICE explicit LogitsOf(const Arguments& arguments)

@@ -5,8 +5,8 @@
 //     target logit    class indices: u (logits.cuh), and its slope under a cap; -infinity where another shard has it
 //     maximum, sum    of the exponentials of the shard, without the target's
 //     dot, weight     with smoothing or probabilities
-//     moment          where somebody asks for the entropy
-//     largest, index  where somebody asks for the argmax, among the classes of all shards
+//     moment          where the caller asks for the entropy
+//     largest, index  where the caller asks for the argmax, among the classes of all shards
 //
 // An all-gather puts the words of all ranks in the order of these, and in that order every rank merges them: so all
 // come to the same bits. What is merged has the same form.

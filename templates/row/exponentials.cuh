@@ -30,7 +30,7 @@ struct Identity {
 /// No column.
 constexpr int nowhere = -0x40000000;
 
-/// For add_exponentials() when nobody else needs the exponents.
+/// For add_exponentials() when its caller does not need the exponents.
 struct NoVisitor {};
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
@@ -80,7 +80,7 @@ CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transfor
 }
 
 /// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
-/// -infinity. Where the transform makes something finite of that, or somebody else is told, those that are not
+/// -infinity. Where the transform makes something finite of that, or a visitor is told, those that are not
 /// inside and the one in the column `skipped` do not count either: most tiles have none of these, nor logits
 /// that are not simple, and their vectors can be mixed.
 /// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column

@@ -1,4 +1,4 @@
-// Databases that are damaged: cut short, or with bytes that nobody wrote.
+// Databases that are damaged: cut short, or with bytes that no program wrote.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

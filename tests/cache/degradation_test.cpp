@@ -234,7 +234,7 @@ TEST_F(Degradation, NameThatIsTooLongForWhoWrites) {
 TEST_F(Degradation, FolderInPlaceOfTheFile) {
   fs::create_directory(file());
   expect_degraded(file(), "no regular file");
-  // Nobody here knows who named it.
+  // The cache does not know which of them named it.
   EXPECT_NE(Cache::open(file()).status().problem.find("(CE_DB, --db or ContextOptions::database)"),
             std::string::npos);
 }

@@ -75,7 +75,7 @@ TEST_F(MaintenanceTest, EveryTimeOfAClockIsExportedAndImported) {
   EXPECT_EQ(lines_of(other()), lines_of(file()));
 }
 
-/// Of a version that did not look at the clock, or of somebody else.
+/// Of a version that did not look at the clock, or of another program.
 TEST_F(MaintenanceTest, WhatNoImportTakesIsLeftOutOfAnExport) {
   Measurement good = a_measurement(key, "good"), late = a_measurement(key, "late"), early = late;
   late.created_at = "12000-01-01T00:00:00.000Z";

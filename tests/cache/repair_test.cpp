@@ -227,7 +227,7 @@ TEST_F(RepairTest, ALogOfTheOldFileIsNotReadWithTheNewOne) {
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM sqlite_master WHERE name = 'quarantines'"), "1");
 }
 
-/// As of a mount point, or of a log that belongs to somebody else.
+/// As of a mount point, or of a log that belongs to another user.
 TEST_F(RepairTest, WhereAFileCannotBeMovedAllStayWhereTheyAre) {
   for (const std::string suffix : {"", "-wal", "-shm"}) {
     SCOPED_TRACE(suffix);

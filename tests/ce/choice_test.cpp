@@ -117,7 +117,7 @@ TEST_F(ChoiceTest, TheEnvironmentNamesDatabaseAndDevice) {
   EXPECT_THAT(by_default.output, HasSubstr("CE_DEVICE is \"abacus\"; expected"));
 }
 
-/// Whoever does not ask for the host device hears that it runs, also where all is known.
+/// A user who does not ask for the host device hears that it runs, also where all is known.
 TEST_F(ChoiceTest, WantOfAGpuIsSaidOnce) {
   const ScopedEnvironment no_driver("CE_LIBCUDA", "/nonexistent/libcuda.so"),
       database("CE_DB", file().string()), policy("CE_POLICY", "lookup");

@@ -39,7 +39,7 @@ class Gate {
     closed_ = true;
     came_ = 0;
   }
-  /// For somebody to come.
+  /// For a thread to come.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return came_ > 0; });

@@ -156,7 +156,7 @@ TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
   const PlanTable::Entry& after = put(wide(1), "after");
   EXPECT_EQ(table.find(wide(1)), &after);
   EXPECT_FALSE(after.choice.provisional);
-  // Somebody may still be about to launch it.
+  // A thread may still be about to launch it.
   EXPECT_EQ(before.choice.config, "before");
   EXPECT_TRUE(before.choice.provisional);
 }

@@ -98,7 +98,7 @@ TEST_F(ExchangingRanks, HaveTheResultsOfOneWithAllClasses) {
   }
 }
 
-/// What a call leaves behind does not pass for the next one's; a call without a row that counts tells nobody anything.
+/// What a call leaves behind does not pass for the next one's; a call without a row that counts tells no rank anything.
 TEST_F(ExchangingRanks, CallOneAfterTheOther) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   ThreadRanks& group = groups_.emplace_back(3);
@@ -175,7 +175,7 @@ TEST_F(ExchangingRanks, WaitForOneThatIsLate) {
   EXPECT_NO_THROW(context_->check());
 }
 
-/// Whoever waited gives up, has NaN, and tells the others: the one that comes too late hears of it, too.
+/// A rank that waited gives up, has NaN, and tells the others: the one that comes too late hears of it, too.
 TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
   std::vector<PeerMemory> both = memories(2, 0.2);
   EXPECT_EQ(both[1].failure(), std::nullopt);
@@ -187,7 +187,7 @@ TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
               AllOf(HasSubstr("the exchange of rank"), HasSubstr(missing)));
   for (const double loss : call(both[1].view(), 1)) EXPECT_TRUE(std::isnan(loss));
   EXPECT_THAT(refusal([&] { context_->check(); }), HasSubstr(missing));
-  // For good: nobody is waited for any more, and each rank has said so once.
+  // For good: no rank is waited for any more, and each rank has said so once.
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
   EXPECT_EQ(refusal([&] { context_->check(); }), "nothing");
 }

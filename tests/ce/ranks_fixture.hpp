@@ -59,7 +59,7 @@ class ThreadRanks {
     if (rank == 0) ++gathers_;
     return fits ? nullptr : "the ranks sent different numbers of bytes";
   }
-  /// A barrier that nobody waits at for ever.
+  /// A barrier that no rank waits at for ever.
   bool meet() {
     std::unique_lock lock(mutex_);
     const int turn = turn_;

@@ -386,7 +386,7 @@ TEST_F(DatabaseMaintenance, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
   expect_failure(ce_tune({"db", "prune", "--db", path("absent.db")}), 8, "absent.db");
 }
 
-/// A database that is read and not tuned with is not mended: nobody takes what is left of it for all of it.
+/// A database that is read and not tuned with is not mended: no command takes what is left of it for all of it.
 TEST_F(DatabaseMaintenance, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
   for (int i = 0; i < 200; ++i) cache_.add(dated(0, 40 + i, "2030-01-01"));
   ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", path("damaged.db")}).status, 0);

@@ -20,7 +20,7 @@ using test::Finished;
 
 class Isolate : public test::CommandTest {
  protected:
-  /// What happens to whoever loads a kernel, as a statement of C++, by names.
+  /// What happens to a process that loads a kernel, as a statement of C++, by names.
   using Faults = std::vector<std::pair<std::string, std::string>>;
 
   enum class Kernels { of_problems, of_ceilings };
@@ -249,7 +249,7 @@ TEST_F(Isolate, ACeilingThatCannotBeSearchedIsToldAndCostsNoProblem) {
   }
 }
 
-/// Whoever did not search the ceiling loads its kernel at the end, to time it.
+/// A process that did not search the ceiling loads its kernel at the end, to time it.
 TEST_F(Isolate, ProblemsOfADeviceThatDiesOfItsCeilingsHaveNone) {
   const std::string first = (folder() / "first").string();
   const Finished finished = sweep_with_ceiling(

@@ -62,7 +62,7 @@ TEST_F(OutputFile, ADraftThatAKilledProcessLeftIsNotInTheWay) {
   EXPECT_EQ(files(), 1);
 }
 
-/// Whoever is killed meanwhile leaves nothing behind.
+/// A program that is killed meanwhile leaves nothing behind.
 TEST_F(OutputFile, HasNoNameUntilItIsWhole) {
   const int unnamed = ::open(folder().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (unnamed < 0) GTEST_SKIP() << "this file system keeps no file without a name";

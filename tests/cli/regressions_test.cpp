@@ -175,7 +175,7 @@ TEST_F(Regressions, TimesOfOtherRowsAreNotCompared) {
             0U);
 }
 
-/// Whoever looks at a winner is told that it is slower today.
+/// A user who looks at a winner is told that it is slower today.
 TEST_F(Regressions, AreKnownWhereverWinnersAreShown) {
   add_pair(1024, 100, 105);
   add_pair(2048, 200, 200);

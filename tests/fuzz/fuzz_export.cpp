@@ -1,5 +1,5 @@
 // `ce-tune db import`: measurements as JSON lines. An input is a whole export, or its lines between the first and the
-// last, which nobody hits upon by chance.
+// last, which no fuzzer hits upon by chance.
 #include <algorithm>
 #include <set>
 #include <sstream>

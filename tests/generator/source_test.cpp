@@ -168,7 +168,7 @@ TEST(Source, FlatTextHasEachFileOnce) {
     }
 }
 
-/// Whoever reads a kernel reads nothing that only other problems need.
+/// A user who reads a kernel reads nothing that only other problems need.
 TEST(Source, ProblemsOfCrossEntropyIncludeWhatTheyNeed) {
   const auto has = [](const Problem& problem, std::string_view file) {
     return generate(problem, block).sources.front().headers.contains(std::string(file));

@@ -24,7 +24,7 @@ std::vector<std::string> files_with(const std::string& first, const std::string&
   return files;
 }
 
-/// A main() that runs its tests itself would run them with the databases and the policy of whoever starts it.
+/// A main() that runs its tests itself would run them with the databases and the policy of the user who starts it.
 TEST(Programs, AllRunTheirTestsInAnEnvironmentOfTheirOwn) {
   EXPECT_THAT(files_with("return RUN_ALL", "_TESTS"), testing::ElementsAre("tests/run_tests.cpp"));
 }

@@ -272,7 +272,7 @@ TEST(NarrowRows, ArePackedIntoVectors) {
   expect_right(*device, cache, cases, seed);
 }
 
-/// Whoever asks for a kernel without asking the constraints.
+/// A caller that asks for a kernel without asking the constraints.
 TEST(NarrowRows, ArePackedOnlyWhereTheyFollowEachOther) {
   const std::unique_ptr<runtime::Device> device = runtime::open_host_device();
   cache::Cache cache = cache::Cache::in_memory();

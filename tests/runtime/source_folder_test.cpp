@@ -46,7 +46,7 @@ class SourceFolders : public testing::Test {
   [[nodiscard]] auto folders() const {
     return std::distance(fs::directory_iterator(place_), fs::directory_iterator());
   }
-  /// What a process that was killed leaves: nobody removes the folder that a child of fork() makes and ends with.
+  /// What a process that was killed leaves: no process removes the folder that a child of fork() makes and ends with.
   [[nodiscard]] fs::path abandoned_folder() const {
     std::set<fs::path> before;
     for (const auto& entry : fs::directory_iterator(place_)) before.insert(entry.path());

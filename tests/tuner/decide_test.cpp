@@ -146,7 +146,7 @@ TEST(Decide, ATieGoesToFewerRegisters) {
                      Operation::softmax)
                   ->reason,
               HasSubstr("registers (40)"));
-  // Beyond the tie nobody asks for registers.
+  // Beyond the tie no rule asks for registers.
   EXPECT_EQ(winner({measured(config(0), 10, 0, 64), measured(config(1), 10 * (1 + 2 * tie), 0, 40)}),
             config(0));
 }
@@ -201,7 +201,7 @@ TEST(Decide, ConfigsThatNobodyCanBuildAreIgnored) {
   EXPECT_EQ(decision->winner.text(), config(1));
 }
 
-/// As in a database that somebody edited.
+/// As in a database that a user edited.
 /// An import can name configs that no search tries: they would serve unseen, with the time that it says.
 TEST(Decide, ConfigsThatCannotWorkForTheKeyAreIgnored) {
   const std::string device =

@@ -68,7 +68,7 @@ class CrossEntropyTrial {
     if (has_losses(problem_.operation)) add_results(reference);
     builder_.add_scratch();
     if (!has_losses(problem_.operation) && is_sharded(problem_.operation))
-      reference.bad_targets = 0;  // whoever merges counts them
+      reference.bad_targets = 0;  // the kernel that merges counts them
     builder_.expect_status(status_of(reference));
     if (problem_.gradient) expect_gradient(std::move(reference));
     return builder_.take();

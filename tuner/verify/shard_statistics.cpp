@@ -63,7 +63,7 @@ bool is_broken(double max, double log_sum) {
   return !(std::isfinite(max) || max == -infinity) || std::isnan(log_sum) || log_sum == infinity;
 }
 
-/// Where a row has none the words are those of 1: whoever merges them makes NaN of the row.
+/// Where a row has none the words are those of 1: the kernel that merges them makes NaN of the row.
 double scale_of_row(double scale, double row_scale) {
   const double product = scale * row_scale;
   return is_scale(product) ? product : 1;

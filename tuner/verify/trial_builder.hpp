@@ -71,7 +71,7 @@ class TrialBuilder {
   void add_statistics(std::span<const std::uint32_t> words);
   /// The words that it leaves, with poison behind them.
   void add_statistics_result();
-  /// Memory in which all ranks but `own` have told of their rows already, for one call. Whoever this rank tells is itself.
+  /// Memory in which all ranks but `own` have told of their rows already, for one call. This rank tells itself.
   /// \param words  of each rank, [rows, statistics_words()]; empty for `own`
   void add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own,
                     const ExchangeLag& lag);

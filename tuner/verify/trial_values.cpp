@@ -106,7 +106,7 @@ void fill_extreme_gradient(std::span<double> dy, std::span<double> y, std::int64
   fill_softmax_output(y, std::ssize(y), logarithm, random);
   const auto at = static_cast<std::size_t>(random.below(std::ssize(dy)));
   const std::size_t end = dy.size() - 1;
-  // One element decides the sum: whoever leaves it out is wrong in all of the row.
+  // One element decides the sum: a kernel that leaves it out is wrong in all of the row.
   const auto only = [&](std::size_t i) {
     std::ranges::fill(dy, 0.);
     dy[i] = 1000;

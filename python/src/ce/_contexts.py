@@ -70,7 +70,8 @@ class Context:
 
     Raises:
         ValueError, TypeError: an option that means nothing.
-        RuntimeError: the device does not exist or is too old, or there is no GPU and nobody asked for the host device.
+        RuntimeError: the device does not exist or is too old, or there is no GPU and the caller did not ask for the
+            host device.
         MemoryError: memory of the device is short.
     """
 

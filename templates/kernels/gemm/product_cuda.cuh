@@ -150,8 +150,8 @@ class Product {
   CE_DEVICE void multiply(float (&sums)[tile.row_blocks()][tile.sums_of_thread()], int64, int64) {
     constexpr int apart = tile.rows_apart();
     const int multiplier = thread_index() / tile.warpgroup, first_row = multiplier * apart;
-    // Whoever waits for a stage must know that the one before it is full: of later phases an mbarrier tells nothing. So a
-    // warpgroup begins when the other has seen the last stage of its tile. The first one has nobody to wait for.
+    // A warpgroup that waits for a stage must know that the one before it is full: of later phases an mbarrier tells
+    // nothing. So it begins when the other has seen the last stage of its tile. The first one has no other to wait for.
     if constexpr (turns) mbarrier_wait(turn(multiplier), multiplier == 0 ? turns_ ^ 1 : turns_);
     int before = -1;
     for (int64 k = 0; k < operands_.depth; k += tile.depth) {

@@ -253,7 +253,7 @@ def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) 
 
 
 def overwritten(logits: Tensor) -> None:
-    """To be called where a gradient took the memory of the logits: whoever has saved them for a backward of its own
+    """To be called where a gradient took the memory of the logits: code that has saved them for a backward of its own
     then fails there, as after every other operation in place. Compiled code finds out by itself."""
     if not torch.compiler.is_compiling():
         _increment_version(logits)

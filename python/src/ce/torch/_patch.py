@@ -98,7 +98,7 @@ def patch(*names: str) -> Patch:
 
 
 def unpatch() -> None:
-    """Puts back torch's own functions, whoever wants them patched. Does nothing where they are there."""
+    """Puts back torch's own functions, whichever code wants them patched. Does nothing where they are there."""
     with _lock:
         for wanted in _wanted.values():
             wanted.remove_all()

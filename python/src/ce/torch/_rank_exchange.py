@@ -84,7 +84,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
             _c.require(_c.library().ce_peer_memory_connect(handle, everyones, len(everyones)))
         except Exception as error:
             refusal = str(error)
-    # Whoever has heard of all knows that the memory of all is ready.
+    # A rank that has heard of all knows that the memory of all is ready.
     told = gathered(refusal.encode()[: _REFUSAL_BYTES - 1].ljust(_REFUSAL_BYTES, b"\0"), logits.device, ranks, group)
     for refusing in range(ranks):
         words_of_rank = told[refusing * _REFUSAL_BYTES :][:_REFUSAL_BYTES].rstrip(b"\0")

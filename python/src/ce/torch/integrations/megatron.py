@@ -2,7 +2,7 @@
 
 Losses are in float32, one a token, and the gradient is in the dtype of the logits. Label smoothing is that of one rank
 with all classes. Megatron-Core's own spreads it over the classes of each shard, so that its loss is another one on each
-rank and depends on how many there are; whoever must match such runs asks for it: ``smoothing_of_shards=True``.
+rank and depends on how many there are; a user who must match such runs asks for it: ``smoothing_of_shards=True``.
 """
 
 from __future__ import annotations
