@@ -31,7 +31,8 @@ OF_OTHER_GPUS = {page: RESULTS / "h100" for page in (RESULTS / "h100" / "README.
 PAGES = [*(SOURCE / page for page in (
     "README.md", "docs/performance.md", "docs/tuning.md", "docs/linear.md", "docs/ranks.md", "bench/results/planted.md",
     "bench/results/linear.md", "bench/results/ranks.md", "bench/results/python.md", "bench/results/widths.md",
-    "bench/results/libraries.md", "bench/results/few-rows.md")), *OF_OTHER_GPUS]
+    "bench/results/libraries.md", "bench/results/few-rows.md",
+    "bench/results/row-options.md")), *OF_OTHER_GPUS]
 
 
 def rewritten(text: str, page: Page) -> str:

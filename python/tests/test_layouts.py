@@ -176,7 +176,7 @@ def test_operators_over_logits_of_any_layout(device, seed):
             forward.view, labels, None, laid(upstream, rng), *nothing, *numbers, *_reference.flags_of("f32_loss")
         )
         lse = laid(torch.logsumexp(logits, 1), rng)
-        saved = (lse, laid(upstream, rng), None, None, None, None)
+        saved = (lse, laid(upstream, rng), *(None,) * 5)
         torch.ops.ce.cross_entropy_backward_(backward.view, labels, None, *saved, *nothing, *numbers)
         for one in (forward, backward):
             assert_close(one.view, wide.grad, (list(logits.shape), one.view.stride(), labels.stride()))

@@ -64,14 +64,9 @@ CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transfor
 #pragma unroll
     for (int k = 1; k < vec; ++k) partial += power[k];
     if constexpr (Stats::moments) {
-      float moment = power[0] * t[0];
+      float moment = moment_of(power[0], t[0]);
 #pragma unroll
-      for (int k = 1; k < vec; ++k) moment = multiply_add(power[k], t[k], moment);
-      if (moment != moment) {  // few vectors hold something whose power is 0 and whose exponent infinite
-        moment = moment_of(power[0], t[0]);
-#pragma unroll
-        for (int k = 1; k < vec; ++k) moment += moment_of(power[k], t[k]);
-      }
+      for (int k = 1; k < vec; ++k) moment += moment_of(power[k], t[k]);
       stats.moment += moment;
     }
     sum = i == 0 && !checked ? partial : sum + partial;
