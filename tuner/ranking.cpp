@@ -134,19 +134,13 @@ double weighed(const Config& config, generator::Operation operation, const Trait
   const VariantWeights* variant = weights_of(config.variant, weights);
   if (variant == nullptr || variant->problems == 0) variant = weights_of_the_like(config.variant, weights);
   if (variant != nullptr) {
-    const Terms terms = terms_of(config, operation, traits);
+    const Terms terms = terms_of(operation, traits);
     for (std::size_t i = 0; i < terms.size(); ++i) sum += terms[i] * variant->weights[i];
   }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
                                           weights.stores[static_cast<std::size_t>(config.store)]})
     sum += modifier.plain + modifier.idle * traits[trait("idle")] + modifier.large * traits[trait("large")];
   return sum;
-}
-
-/// The trait of that name: of f32 an element may take twice as many instructions at the speed of the memory.
-double cap_weight(const Problem& problem) {
-  if (!problem.has.softcap) return 0;
-  return problem.dtype == DType::f32 ? 0.25 : 0.5;
 }
 
 /// The trait of that name.
@@ -299,12 +293,9 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           std::log2(block.rows),
           generator::has_output(problem) ? 1. : 0.,
           generator::reads_all_weights(problem) ? 1. : 0.,
-          cap_weight(problem),
-          std::min(full, 0.),
           tail * std::max(0., idle + 2),
           std::log2(block.ragged),
-          large(problem, model),
-          config.unroll > 0 ? std::log2(config.unroll / 2.) : 0};
+          large(problem, model)};
 }
 
 static_assert(load_weights.size() == generator::load_names.size() &&
@@ -321,23 +312,11 @@ generator::Operation like(generator::Operation operation) {
                                                                 : operation;
 }
 
-Terms terms_of(const Config& config, generator::Operation operation, const Traits& traits) noexcept {
+Terms terms_of(generator::Operation operation, const Traits& traits) noexcept {
   Terms terms{};
   double* next = std::copy(traits.begin(), traits.end(), terms.begin());
-  for (std::size_t i = first_factor; i < first_factor + factors; ++i)
-    for (std::size_t j = i; j < first_factor + factors; ++j) *next++ = traits[i] * traits[j] / 4;
+  for (const Product& each : products) *next++ = traits[each.left] * traits[each.right] / 4;
   if (const auto place = static_cast<std::size_t>(like(operation)); place < operations) next[place] = 1;
-  next += operations;
-  constexpr std::size_t of_each = 1 + modifier_factors.size();
-  const auto add = [&](int modifier) {
-    if (modifier == 0) return;
-    double* own = next + static_cast<std::size_t>(modifier - 1) * of_each;
-    *own++ = 1;
-    for (const std::size_t factor : modifier_factors) *own++ = traits[factor] / 2;
-  };
-  add(config.load);
-  next += (generator::load_names.size() - 1) * of_each;
-  add(config.store);
   return terms;
 }
 

@@ -19,7 +19,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 19> trait_names{
+inline constexpr std::array<std::string_view, 16> trait_names{
     "one",
     "persistent",  ///< threads that a multiprocessor holds at once, over 1024
     "held",        ///< elements that a thread holds at once, over 16
@@ -33,12 +33,9 @@ inline constexpr std::array<std::string_view, 19> trait_names{
     "rows",        ///< of a block
     "writes",      ///< 1 where a value is written for each element
     "weights",     ///< 1 where rows need the weights of all classes
-    "cap",         ///< 1 where logits in 16 bits have a soft cap, a quarter where those in f32 have
-    "sparse",      ///< resident where that is below 0
     "rest",        ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
     "ragged",  ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
     "large",   ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
-    "step",    ///< vectors of each input that a thread takes in one step, over 2, where that is an axis
 };
 using Traits = std::array<double, trait_names.size()>;
 
@@ -49,16 +46,28 @@ consteval std::size_t trait(std::string_view name) {
   return place;
 }
 
-/// What a prediction is a sum of: the traits; the products of every two (and the squares) of those from "persistent" to
-/// "cap", a quarter of each; 1 for the operation, which is no ceiling; and for each cache modifier but the first, 1 and
-/// a half of each of four traits where the config has it.
-inline constexpr std::size_t first_factor = 1, factors = 13, operations = 6,
-                             modifiers = generator::load_names.size() - 1 + generator::store_names.size() - 1;
-inline constexpr std::array modifier_factors{trait("idle"), trait("large"), trait("row"), trait("writes")};
-using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2 + operations +
-                                     modifiers*(1 + modifier_factors.size())>;
-[[nodiscard]] Terms terms_of(const generator::Config& config, generator::Operation operation,
-                             const Traits& traits) noexcept;
+/// Two traits whose product counts too, a quarter of it.
+struct Product {
+  std::size_t left, right;
+};
+consteval Product product(std::string_view left, std::string_view right) {
+  return {trait(left), trait(right)};
+}
+inline constexpr std::array products{
+    product("persistent", "tail"), product("persistent", "threads"), product("persistent", "idle"),
+    product("held", "held"),       product("held", "writes"),        product("tail", "tail"),
+    product("tail", "row"),        product("tail", "writes"),        product("tail", "shared"),
+    product("threads", "idle"),    product("threads", "row"),        product("threads", "share"),
+    product("threads", "writes"),  product("idle", "idle"),          product("idle", "row"),
+    product("idle", "share"),      product("idle", "rows"),          product("row", "row"),
+    product("row", "writes"),      product("share", "share"),        product("share", "writes"),
+    product("share", "shared"),
+};
+
+/// What a prediction is a sum of: the traits, the products, and 1 for the operation, which is no ceiling.
+inline constexpr std::size_t operations = 6;
+using Terms = std::array<double, trait_names.size() + products.size() + operations>;
+[[nodiscard]] Terms terms_of(generator::Operation operation, const Traits& traits) noexcept;
 
 /// How much each term counts of a config of the variant.
 struct VariantWeights {
@@ -68,7 +77,7 @@ struct VariantWeights {
   double most_idle = 6;  ///< the largest trait "idle" with which it was
 };
 
-/// Of a cache modifier, whatever the variant. What its own configs gain beyond that is among a variant's terms.
+/// Of a cache modifier, whatever the variant.
 struct ModifierWeights {
   double plain = 0;
   double idle = 0, large = 0;  ///< of the traits of these names

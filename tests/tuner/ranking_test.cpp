@@ -242,24 +242,18 @@ TEST(Ranking, NamesTheProblemThatNoConfigFits) {
                Unsupported);
 }
 
-TEST(Traits, AreTermsThemselvesInProductsOfTwoAndOfCacheModifiers) {
+TEST(Traits, AreTermsThemselvesAndInProductsOfTwo) {
   tuner::Traits traits{};
   for (std::size_t i = 0; i < traits.size(); ++i) traits[i] = static_cast<double>(i + 1);
-  const generator::Config config = generator::parse_config("block/warps=8,vec=4,load=cs,store=wb");
-  const tuner::Terms terms = tuner::terms_of(config, Operation::log_softmax, traits);
+  const tuner::Terms terms = tuner::terms_of(Operation::log_softmax, traits);
   EXPECT_TRUE(std::equal(traits.begin(), traits.end(), terms.begin()));
-  EXPECT_EQ(terms[traits.size()], 2 * 2 / 4.) << "resident x resident";
-  EXPECT_EQ(terms[traits.size() + 1], 2 * 3 / 4.) << "resident x held";
-  const auto operations = terms.begin() + static_cast<std::ptrdiff_t>(traits.size()) + 13 * 14 / 2;
-  EXPECT_EQ(operations[-1], 14 * 14 / 4.) << "cap x cap";
-  EXPECT_TRUE(std::equal(operations, operations + 6, std::array{0., 1., 0., 0., 0., 0.}.begin()));
-  const auto loads = operations + 6, stores = loads + 3 * 5;
-  EXPECT_TRUE(std::all_of(loads, loads + 5, [](double term) { return term == 0; })) << "cg";
-  EXPECT_EQ(loads[5], 1) << "cs";
-  EXPECT_EQ(loads[6], traits[tuner::trait("idle")] / 2);
-  EXPECT_EQ(loads[9], traits[tuner::trait("writes")] / 2);
-  EXPECT_TRUE(std::all_of(loads + 10, terms.end(), [](double term) { return term == 0; })) << "last, stores";
-  EXPECT_EQ(terms.end() - stores, 3 * 5);
+  const auto products = terms.begin() + static_cast<std::ptrdiff_t>(traits.size());
+  EXPECT_EQ(products[0], traits[tuner::trait("persistent")] * traits[tuner::trait("tail")] / 4);
+  EXPECT_EQ(products[3], traits[tuner::trait("held")] * traits[tuner::trait("held")] / 4);
+  const auto operations = products + static_cast<std::ptrdiff_t>(tuner::products.size());
+  EXPECT_EQ(operations[-1], traits[tuner::trait("share")] * traits[tuner::trait("shared")] / 4);
+  ASSERT_EQ(terms.end() - operations, 6);
+  EXPECT_TRUE(std::equal(operations, terms.end(), std::array{0., 1., 0., 0., 0., 0.}.begin()));
 }
 
 TEST(Traits, ProblemsAreLargeFrom16TimesL2OnIfTheyWriteForEachElement) {

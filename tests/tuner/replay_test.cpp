@@ -129,14 +129,14 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
   EXPECT_LE(replay::quantile(heavy, 0.5), 0.02) << "of weights of all classes, or a soft cap, few know";
   EXPECT_LE(replay::quantile(heavy, 1), 0.2);
-  EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.016);
+  EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.014);
   EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
-  EXPECT_LE(replay::quantile(exhaustive, 1), 0.15);
-  EXPECT_LE(replay::quantile(halving, 0.5), 0.015);
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.16);
+  EXPECT_LE(replay::quantile(halving, 0.5), 0.014);
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
-  EXPECT_LE(replay::quantile(halving, 1), 0.15);
-  EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.09)
+  EXPECT_LE(replay::quantile(halving, 1), 0.18);
+  EXPECT_LE(replay::quantile(winners, 0.5), 0.015);
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.08)
       << "many winners were recorded before there were resident and flow";
 }
 
@@ -165,11 +165,11 @@ TEST(Replay, AFirstSearchFindsNearlyTheBest) {
   };
   const int all = tuner::Breadth{}.structures;
   const Regrets whole = regrets(all), in_haste = regrets(all / 2);
-  EXPECT_LE(replay::quantile(whole.plain, 0.95), 0.0085);
+  EXPECT_LE(replay::quantile(whole.plain, 0.95), 0.0075);
   EXPECT_LE(replay::quantile(whole.plain, 1), 0.04);
-  EXPECT_LE(replay::quantile(whole.heavy, 1), 0.01);
-  EXPECT_LE(replay::quantile(in_haste.plain, 0.95), 0.01);
-  EXPECT_LE(replay::quantile(in_haste.heavy, 1), 0.015);
+  EXPECT_LE(replay::quantile(whole.heavy, 1), 0.008);
+  EXPECT_LE(replay::quantile(in_haste.plain, 0.95), 0.011);
+  EXPECT_LE(replay::quantile(in_haste.heavy, 1), 0.008);
 }
 
 /// A problem may be recorded twice: the second time as one of which few configs were looked at.
@@ -239,6 +239,36 @@ TEST(Replay, TheWeightsAreThoseOfTheRecording) {
                   tuner::predicted_loss(config, problem.problem, problem.model, fitted.weights()), 0.01)
           << "ce_replay fit FILES > tuner/ranking_weights.hpp";
     }
+}
+
+TEST(Replay, WithoutATraitItsProductsWeighNothingEither) {
+  replay::Recording recorded = recording();
+  recorded.problems.resize(20);
+  recorded.partial.clear();
+  const auto weights = [&](const std::vector<std::string>& without) {
+    return replay::Regression(recorded, replay::kept_without(without)).fitted().variants.front().weights;
+  };
+  const tuner::Terms all = weights({}), fewer = weights({"idle", "row*row"});
+  const std::size_t products = tuner::trait_names.size();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    bool dropped = i == tuner::trait("idle");
+    if (i >= products && i < products + tuner::products.size()) {
+      const auto [left, right] = tuner::products.at(i - products);
+      dropped = left == tuner::trait("idle") || right == tuner::trait("idle") ||
+                (left == tuner::trait("row") && right == tuner::trait("row"));
+    }
+    if (dropped) {
+      EXPECT_EQ(fewer.at(i), 0) << i;
+    } else if (all.at(i) != 0) {
+      EXPECT_NE(fewer.at(i), 0) << i;
+    }
+  }
+  try {
+    static_cast<void>(replay::kept_without({"colour"}));
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("colour"));
+  }
 }
 
 TEST(Replay, AProblemWithoutConfigsIsRefused) {

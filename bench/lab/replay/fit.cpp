@@ -14,6 +14,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ce/error.hpp"
+
 namespace ce::replay {
 namespace {
 
@@ -93,7 +95,53 @@ double centre(Structure& structure) {
   return least;
 }
 
+/// Of a variant, from its sums, for what the modifiers leave.
+std::vector<double> weights_of(const std::vector<double>& matrix, const std::vector<double>& right,
+                               const std::vector<double>& modifiers, const Kept& kept) {
+  std::vector<std::size_t> places;  // of what is fitted
+  for (std::size_t i = 0; i < terms; ++i)
+    if (kept[i]) places.push_back(i);
+  const std::size_t n = places.size();
+  std::vector<double> left(n * n), of(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double* row = &matrix[places[i] * right.size()];
+    for (std::size_t j = 0; j < n; ++j) left[i * n + j] = row[places[j]];
+    left[i * n + i] += strength;
+    of[i] = right[places[i]] - std::inner_product(modifiers.begin(), modifiers.end(), row + terms, 0.);
+  }
+  solve(left, of);
+  std::vector<double> weights(terms);
+  for (std::size_t i = 0; i < n; ++i) weights[places[i]] = of[i];
+  return weights;
+}
+
 }  // namespace
+
+std::vector<Concept> concepts() {
+  using tuner::trait_names;
+  std::vector<Concept> all;
+  for (std::size_t i = 1; i < trait_names.size(); ++i) all.push_back({std::string(trait_names[i]), {i}});
+  std::size_t next = trait_names.size();
+  for (const auto& [left, right] : tuner::products) {
+    for (const std::size_t trait : std::set{left, right}) all[trait - 1].terms.push_back(next);
+    all.push_back({fmt::format("{}*{}", trait_names[left], trait_names[right]), {next++}});
+  }
+  Concept& operations = all.emplace_back(Concept{"operation", {}});
+  while (next < terms) operations.terms.push_back(next++);
+  return all;
+}
+
+Kept kept_without(const std::vector<std::string>& names) {
+  Kept kept(terms, true);
+  const std::vector<Concept> all = concepts();
+  for (const std::string& name : names) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Concept& c) { return c.name == name; });
+    if (found == all.end())
+      throw InvalidArgument("--without", name, "a trait, a product of two, or operation");
+    for (const std::size_t term : found->terms) kept[term] = false;
+  }
+  return kept;
+}
 
 void Regression::Sums::add(const Sums& other, double times) {
   for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] += times * other.matrix[i];
@@ -108,8 +156,9 @@ void Regression::Parts::add(const Parts& other, double times) {
   modifiers.add(other.modifiers, times);
 }
 
-Regression::Regression(const Recording& recording)
+Regression::Regression(const Recording& recording, Kept kept)
     : recording_(recording),
+      kept_(std::move(kept)),
       variants_([&recording] {
         std::set<std::string_view> names;
         for (const RecordedProblem* problem : all_of(recording))
@@ -140,7 +189,7 @@ Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
   std::map<std::string, Structure> structures;
   for (const RecordedConfig& each : problem.configs) {
     const tuner::Traits traits = tuner::traits_of(each.config, problem.problem, problem.model);
-    const tuner::Terms values = tuner::terms_of(each.config, problem.problem.operation, traits);
+    const tuner::Terms values = tuner::terms_of(problem.problem.operation, traits);
     const auto variant = static_cast<std::size_t>(
         std::find(variants_.begin(), variants_.end(), each.config.variant) - variants_.begin());
     const double loss = std::min(std::log(each.median_us / best_us), slow);
@@ -186,19 +235,12 @@ Fitted Regression::solved(Parts parts) const {
   Fitted fitted;
   for (std::size_t i = 0; i < variants_.size(); ++i) {
     // What is left is for the terms.
-    const Sums& sums = parts.variants[i];
-    Sums left(terms);
-    for (std::size_t j = 0; j < terms; ++j) {
-      const double* row = &sums.matrix[j * (terms + modifier_columns)];
-      std::copy(row, row + terms, &left.matrix[j * terms]);
-      left.matrix[j * terms + j] += strength;
-      left.right[j] = sums.right[j] - std::inner_product(modifiers.begin(), modifiers.end(), row + terms, 0.);
-    }
-    solve(left.matrix, left.right);
+    const std::vector<double> weights =
+        weights_of(parts.variants[i].matrix, parts.variants[i].right, modifiers, kept_);
     tuner::VariantWeights& own = fitted.variants.emplace_back(tuner::VariantWeights{.variant = variants_[i]});
     own.problems = problems_[i];
     own.most_idle = most_idle_[i];
-    std::copy(left.right.begin(), left.right.end(), own.weights.begin());
+    std::copy(weights.begin(), weights.end(), own.weights.begin());
   }
   const tuner::Weights shipped = tuner::shipped_weights();
   std::size_t next = 0;

@@ -2,6 +2,7 @@
 /// \file
 /// Fits the weights of the ranking to recorded searches.
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,24 @@ struct Fitted {
   [[nodiscard]] tuner::Weights weights() const noexcept { return {variants, loads, stores}; }
 };
 
+/// A part of the ranking's model that a fit can go without: a trait with its products, a product, what operations add.
+struct Concept {
+  std::string name;
+  std::vector<std::size_t> terms;  ///< places in tuner::Terms
+};
+[[nodiscard]] std::vector<Concept> concepts();
+
+/// Which terms are fitted; the others weigh 0.
+using Kept = std::vector<bool>;
+/// All but those of the concepts of these names. \throws InvalidArgument for another name
+[[nodiscard]] Kept kept_without(const std::vector<std::string>& names);
+
 /// A ridge regression of the logarithm of a config's time over that of its problem's best on its terms, by
 /// variant. Configs count the more the faster they are, as only the order of the fast ones matters. What cache
 /// modifiers add comes first, from configs that differ in nothing else: not every problem was recorded with all of them.
 class Regression {
  public:
-  explicit Regression(const Recording& recording);
+  explicit Regression(const Recording& recording, Kept kept = kept_without({}));
 
   [[nodiscard]] Fitted fitted() const;
   /// As if every problem for which part_numbers() modulo `parts` is `part` had never been measured on any GPU; nor had
@@ -54,6 +67,7 @@ class Regression {
   [[nodiscard]] Fitted solved(Parts parts) const;
 
   const Recording& recording_;
+  Kept kept_;
   std::vector<std::string_view> variants_;  ///< that were recorded, in order
   std::vector<int> problems_;               ///< of each, those that it was recorded on
   std::vector<double> most_idle_;           ///< of each, the largest trait "idle" with which it was

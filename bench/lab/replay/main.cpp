@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -85,21 +86,22 @@ void print_guesses(const replay::Recording& recording, const replay::Guesser& gu
 }
 
 void print_guesses(const replay::Recording& recording, const std::vector<std::filesystem::path>& known,
-                   std::uint64_t seeds, bool each) {
+                   const std::vector<std::string>& without, std::uint64_t seeds, bool each) {
   if (known.empty())
-    return print_guesses(recording, replay::Guesser(recording),
+    return print_guesses(recording, replay::Guesser(recording, without),
                          {{replay::Tuned::exhaustively, "neighbours, exhaustively"},
                           {replay::Tuned::by_halving, "neighbours, by halving"},
                           {replay::Tuned::by_halving_winners, "neighbours, winners only"}},
                          seeds, each);
   const replay::Recording others = replay::load(known);
-  print_guesses(recording, replay::Guesser(recording, others),
+  print_guesses(recording, replay::Guesser(recording, others, without),
                 {{replay::Tuned::exhaustively, "neighbours of --known"}}, seeds, each);
 }
 
 /// \param structures  that a search looks at: fewer, as where compilers are slow
-void print_searches(const replay::Recording& recording, int structures, std::uint64_t seeds, bool each) {
-  const replay::Guesser guesser(recording);
+void print_searches(const replay::Recording& recording, int structures,
+                    const std::vector<std::string>& without, std::uint64_t seeds, bool each) {
+  const replay::Guesser guesser(recording, without);
   std::vector<double> plain, heavy;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, seed);
@@ -120,6 +122,53 @@ void print_searches(const replay::Recording& recording, int structures, std::uin
                    static_cast<double>(std::max<std::size_t>(1, values->size())),
                100 * replay::quantile(*values, 0.5), 100 * replay::quantile(*values, 0.95),
                100 * replay::quantile(*values, 1), problems);
+}
+
+/// The 95th percentile of regret of the model without each of its concepts in turn: what hurts least could be dropped.
+void print_ablation(const replay::Recording& recording, const std::vector<std::string>& without,
+                    std::uint64_t seeds) {
+  fmt::print("{:>8} {:>8} {:>8} {:>8} {:>8}   95th percentile of regret\n", "nothing", "halving", "winners",
+             "search", "in haste");
+  const auto print = [&](const std::string& name) {
+    std::vector<std::string> names = without;
+    if (!name.empty()) names.push_back(name);
+    const replay::Guesser guesser(recording, names);
+    const auto p95 = [&](const auto& regrets_of, double share = 0.95) {
+      std::vector<double> regrets;
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        const std::vector<double> own = regrets_of(seed);
+        for (std::size_t i = 0; i < own.size(); ++i)
+          if (!generator::has_costly_options(recording.problems[i].problem)) regrets.push_back(own[i]);
+      }
+      return 100 * replay::quantile(std::move(regrets), share);
+    };
+    const auto guessed = [&](replay::Tuned tuned, double replay::Guess::*regret) {
+      return [&guesser, tuned, regret](std::uint64_t seed) {
+        std::vector<double> regrets;
+        for (const replay::Guess& guess : guesser.guesses(tuned, seed)) regrets.push_back(guess.*regret);
+        return regrets;
+      };
+    };
+    const auto searched = [&](int structures) {
+      return [&guesser, structures](std::uint64_t seed) {
+        std::vector<double> regrets;
+        for (const replay::Score& score : guesser.searches({.structures = structures}, seed))
+          regrets.push_back(score.regret);
+        return regrets;
+      };
+    };
+    const int structures = tuner::Breadth{}.structures;
+    const auto alone = guessed(replay::Tuned::by_halving_winners, &replay::Guess::alone);
+    fmt::print("{:>7.2f}% {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>7.2f}%   {} (median of nothing {:.2f}%)\n",
+               p95(alone), p95(guessed(replay::Tuned::by_halving, &replay::Guess::regret)),
+               p95(guessed(replay::Tuned::by_halving_winners, &replay::Guess::regret)),
+               p95(searched(structures)), p95(searched(structures / 2)),
+               name.empty() ? "as it is" : "without " + name, p95(alone, 0.5));
+    std::fflush(stdout);
+  };
+  print("");
+  for (const replay::Concept& each : replay::concepts())
+    if (std::find(without.begin(), without.end(), each.name) == without.end()) print(each.name);
 }
 
 void print_stability(const replay::Recording& recording, std::uint64_t seed, bool each) {
@@ -190,6 +239,12 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   search->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
   search->add_flag("--each", each, "A line for each problem");
+  CLI::App* ablate = app.add_subcommand("ablate", "Regret of the model without each of its concepts in turn");
+  ablate->add_option("FILE", files)->required();
+  ablate->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
+  std::vector<std::string> without;
+  for (CLI::App* command : {guess, search, ablate})
+    command->add_option("--without", without, "Concepts that weigh nothing, as ablate names them");
   CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
   std::uint64_t seed = 1;
   stability->add_option("FILE", files)->required();
@@ -205,9 +260,11 @@ int main(int argc, char** argv) {
     if (score->parsed())
       print_scores(recording, seeds, each);
     else if (guess->parsed())
-      print_guesses(recording, known, seeds, each);
+      print_guesses(recording, known, without, seeds, each);
     else if (search->parsed())
-      print_searches(recording, structures, seeds, each);
+      print_searches(recording, structures, without, seeds, each);
+    else if (ablate->parsed())
+      print_ablation(recording, without, seeds);
     else if (stability->parsed())
       print_stability(recording, seed, each);
     else if (fit->parsed())

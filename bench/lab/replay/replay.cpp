@@ -220,17 +220,20 @@ struct Guesser::Stranger {
   double alone = 0;
 };
 
-Guesser::Guesser(const Recording& recording) : Guesser(recording, recording) {}
+Guesser::Guesser(const Recording& recording, const std::vector<std::string>& without)
+    : Guesser(recording, recording, without) {}
 
-Guesser::Guesser(const Recording& recording, const Recording& known) : recording_(recording), known_(known) {
+Guesser::Guesser(const Recording& recording, const Recording& known, const std::vector<std::string>& without)
+    : recording_(recording), known_(known) {
   constexpr std::size_t parts = 40;  // a fit takes too long to make one for each problem
-  const Regression regression(recording);
+  const Regression regression(recording, kept_without(without));
+  const Fitted fitted = regression.fitted();
   for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
   for (const std::size_t number : part_numbers(recording)) parts_.push_back(number % parts);
   const std::vector<RecordedProblem>& problems = recording.problems;
   std::vector<std::string> known_keys;
   for (const RecordedProblem& problem : known.problems) {
-    simulators_.emplace_back(problem);
+    simulators_.emplace_back(problem, fitted.weights());
     known_keys.push_back(generator::key_text(problem.problem));
   }
   for (std::size_t i = 0; i < problems.size(); ++i) {

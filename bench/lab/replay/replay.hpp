@@ -96,10 +96,10 @@ enum class Tuned {
 class Guesser {
  public:
   /// Keeps references to what was recorded.
-  explicit Guesser(const Recording& recording);
+  explicit Guesser(const Recording& recording, const std::vector<std::string>& without = {});
   /// Where the neighbours are those of another recording; with its searches, which may have looked at few configs, as
   /// what was measured `exhaustively`.
-  Guesser(const Recording& recording, const Recording& known);
+  Guesser(const Recording& recording, const Recording& known, const std::vector<std::string>& without = {});
   ~Guesser();
   Guesser(const Guesser&) = delete;
   Guesser& operator=(const Guesser&) = delete;
