@@ -43,18 +43,18 @@ Communicator nccl_communicator(void* comm) {
 /// \param can_exchange  of this rank
 Context::Impl::RanksThatCan Context::Impl::agree(const RankCall& call, const Communicator& communicator,
                                                  Stream stream, bool can_exchange) {
-  struct Told {
+  struct Message {
     std::array<std::int64_t, RankCall::numbers> call;
     std::int64_t can_exchange;
   };
-  const Told own{call.all(), can_exchange ? 1 : 0};
-  const std::vector<std::byte> told =
+  const Message own{call.all(), can_exchange ? 1 : 0};
+  const std::vector<std::byte> messages =
       gather_from_ranks(*device, communicator, std::as_bytes(std::span(&own, 1)), stream);
   std::vector<std::int64_t> calls;
   RanksThatCan ranks{.all = true, .most_columns = 0};
-  for (std::size_t at = 0; at < told.size(); at += sizeof own) {
-    Told of_rank{};
-    std::memcpy(&of_rank, told.data() + at, sizeof of_rank);
+  for (std::size_t at = 0; at < messages.size(); at += sizeof own) {
+    Message of_rank{};
+    std::memcpy(&of_rank, messages.data() + at, sizeof of_rank);
     calls.insert(calls.end(), of_rank.call.begin(), of_rank.call.end());
     ranks.all = ranks.all && of_rank.can_exchange != 0;
     ranks.most_columns = std::max(ranks.most_columns, of_rank.call[RankCall::columns]);

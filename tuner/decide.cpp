@@ -253,29 +253,31 @@ std::string doubt_in(const cache::Environment& all) {
 }
 
 /// What an environment says of the measurements that have it.
-struct Told {
+struct Reservations {
   cache::Environment environment;
   std::string doubt, cut_short;
 };
 
 /// Valid until the next call.
-const Told& told_by(const cache::Environment& environment) {
+const Reservations& reservations_of(const cache::Environment& environment) {
   // A caller that looks at one key meets the same few again and again, and copies of one share their values.
   constexpr std::size_t most = 32;
-  thread_local std::vector<Told> recent;
+  thread_local std::vector<Reservations> recent;
   thread_local std::size_t oldest = 0;
-  for (const Told& told : recent)
-    if (&told.environment.map() == &environment.map()) return told;
+  for (const Reservations& known : recent)
+    if (&known.environment.map() == &environment.map()) return known;
   const auto found = environment.find("cut_short");
-  Told told{environment, doubt_in(environment), found == environment.end() ? "" : found->second};
-  if (recent.size() < most) return recent.emplace_back(std::move(told));
-  Told& place = recent[std::exchange(oldest, (oldest + 1) % most)];
-  return place = std::move(told);
+  Reservations made{environment, doubt_in(environment), found == environment.end() ? "" : found->second};
+  if (recent.size() < most) return recent.emplace_back(std::move(made));
+  Reservations& place = recent[std::exchange(oldest, (oldest + 1) % most)];
+  return place = std::move(made);
 }
 
 }  // namespace
 
-std::string doubt_of(const cache::Measurement& measurement) { return told_by(measurement.environment).doubt; }
+std::string doubt_of(const cache::Measurement& measurement) {
+  return reservations_of(measurement.environment).doubt;
+}
 
 bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
   const std::string current = current_digest(measurement.config, operation);
@@ -303,11 +305,13 @@ bool has_final(const std::optional<Decision>& decision) noexcept {
   return decision && (!decision->pinned.empty() || decision->winner.measurement.stage > 0);
 }
 
-std::string cut_short_by(const cache::Measurement& final) { return told_by(final.environment).cut_short; }
+std::string cut_short_by(const cache::Measurement& final) {
+  return reservations_of(final.environment).cut_short;
+}
 
 std::string unfinished_because(const cache::Measurement& final) {
-  const Told& told = told_by(final.environment);
-  return told.cut_short.empty() ? told.doubt : told.cut_short;
+  const Reservations& reservations = reservations_of(final.environment);
+  return reservations.cut_short.empty() ? reservations.doubt : reservations.cut_short;
 }
 
 bool is_finished(const std::optional<Decision>& decision) {

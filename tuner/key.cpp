@@ -29,7 +29,8 @@ cache::Key race_key(std::string_view subject, const runtime::Model& model) {
 
 std::optional<std::string_view> subject_of_race(const cache::Key& key) {
   const std::string_view text = key.problem;
-  return text.starts_with(beginning_of_races) ? std::optional(text.substr(beginning_of_races.size())) : std::nullopt;
+  return text.starts_with(beginning_of_races) ? std::optional(text.substr(beginning_of_races.size()))
+                                              : std::nullopt;
 }
 
 }  // namespace ce::tuner
