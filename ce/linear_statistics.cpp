@@ -283,11 +283,12 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const auto found = known_.find(shape);
   if (found != known_.end()) return found->second;
   const std::vector<LinearWay> all = ways(shape.multiprocessors, shape.tokens, shape.classes);
-  const auto& [winner, open] = winners_.of(subject_of(shape));
+  const tuner::RaceWinners::Known& raced = winners_.of(subject_of(shape));
   const auto same =
-      std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == winner; });
-  const Known known{
-      .way = same != all.end() ? *same : all.front(), .open = open, .serves = winner != none_is_right};
+      std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == raced.winner; });
+  const Known known{.way = same != all.end() ? *same : all.front(),
+                    .open = raced.open,
+                    .serves = raced.winner != none_is_right};
   return known_.emplace(shape, known).first->second;
 }
 

@@ -274,6 +274,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
     }
     all.resize(std::min(all.size(), static_cast<std::size_t>(most)));
     std::vector<MatmulAlgorithm> algorithms;
+    algorithms.reserve(all.size());
     for (const lt::HeuristicResult& result : all) algorithms.push_back(algorithm_of(result));
     return algorithms;
   }
