@@ -35,7 +35,9 @@ CREATE TEMP TABLE superseded AS
 WITH placed AS (
   SELECT id, key_id, stage, template_digest, compile_key, created_at,
          FIRST_VALUE(template_digest) OVER (
-           PARTITION BY key_id, SUBSTR(config, 1, INSTR(config || '/', '/'))
+           PARTITION BY key_id, CASE WHEN key_id IN (SELECT keys.id FROM keys JOIN problems ON problems.id = problem_id
+                                                     WHERE problems.text GLOB 'race *')
+                                     THEN '' ELSE SUBSTR(config, 1, INSTR(config || '/', '/')) END
            ORDER BY created_at DESC, id DESC) AS latest,
          ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY stage = 0, created_at DESC, id DESC) AS age,
          ROW_NUMBER() OVER (PARTITION BY key_id, template_digest

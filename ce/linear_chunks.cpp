@@ -77,8 +77,10 @@ void LinearPlans::choose(const tuner::RaceSubject& race, const tuner::RaceWinner
   for (auto& [shape, known] : known_) {
     if (known->race.text != race.text || known->open.empty()) continue;
     auto chosen = std::make_shared<Known>(*known);
-    for (const LinearPlan& plan : known->open)
-      if (text_of(plan) == found.winner) chosen->plan = plan;
+    const auto winner =
+        std::ranges::find(known->open, found.winner, [](const LinearPlan& plan) { return text_of(plan); });
+    if (winner == known->open.end()) continue;  // of another version
+    chosen->plan = *winner;
     if (!found.open) chosen->open.clear();
     known = std::move(chosen);
   }
@@ -87,7 +89,7 @@ void LinearPlans::choose(const tuner::RaceSubject& race, const tuner::RaceWinner
 void LinearPlans::keep(const LinearShape& shape, const tuner::RaceResult& result) {
   const std::shared_ptr<const Known> known = of(shape);
   const std::lock_guard lock(mutex_);
-  if (!winners_.of(known->race).open) return;
+  if (known_.at(shape)->open.empty()) return;  // another thread was first
   winners_.keep(known->race, result);
   choose(known->race, winners_.of(known->race));
 }

@@ -26,9 +26,11 @@ namespace ce {
 /// Of each shape one plan, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.
 class LinearPlans {
  public:
-  /// Both must outlive it. \param any_order  of the products' sums
-  LinearPlans(runtime::Device& device, cache::Cache& cache, bool any_order)
-      : device_(device), any_order_(any_order), winners_(device, cache) {}
+  /// Both must outlive it.
+  /// \param any_order  of the products' sums
+  /// \param seconds    that each race may take; 0: no bound
+  LinearPlans(runtime::Device& device, cache::Cache& cache, bool any_order, double seconds = 0)
+      : device_(device), any_order_(any_order), winners_(device, cache, seconds) {}
 
   struct Known {
     LinearPlan plan;  ///< the fastest, or that with the largest chunks

@@ -73,10 +73,10 @@ class LinearLosses {
         seconds_(seconds),
         any_order_(any_order),
         kernels_(device, cache),
-        forward_(device, cache, kernels_),
-        plans_(device, cache, any_order),
+        forward_(device, cache, kernels_, seconds),
+        plans_(device, cache, any_order, seconds),
         workspaces_(device),
-        products_(device, cache) {}
+        products_(device, cache, seconds) {}
 
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);

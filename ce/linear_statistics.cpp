@@ -286,9 +286,11 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const tuner::RaceWinners::Known& raced = winners_.of(subject_of(shape));
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == raced.winner; });
+  const bool serves = !raced.all_wrong && raced.winner != none_is_right;
+  // A winner of another version may be one that there is no more.
   const Known known{.way = same != all.end() ? *same : all.front(),
-                    .open = raced.open,
-                    .serves = raced.winner != none_is_right};
+                    .open = raced.open || (serves && same == all.end()),
+                    .serves = serves};
   return known_.emplace(shape, known).first->second;
 }
 

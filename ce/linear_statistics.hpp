@@ -51,8 +51,9 @@ struct LinearWay {
 class LinearForward {
  public:
   /// All must outlive it.
-  LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels)
-      : device_(device), kernels_(kernels), winners_(device, cache) {}
+  /// \param seconds  that each race may take; 0: no bound
+  LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels, double seconds = 0)
+      : device_(device), kernels_(kernels), winners_(device, cache, seconds) {}
 
   /// One first that serves without a measurement.
   [[nodiscard]] static std::vector<LinearWay> ways(int multiprocessors, std::int64_t tokens,

@@ -350,11 +350,14 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
 }
 
 std::string maker_of_race(std::span<const cache::Measurement> measurements) {
+  // Of the last final, else of the last that was tried.
+  const auto order = [](const cache::Measurement& measurement) {
+    const bool is_final = measurement.outcome == cache::Outcome::measured && measurement.stage > 0;
+    return std::pair<bool, std::string_view>(is_final, measurement.created_at);
+  };
   const cache::Measurement* last = nullptr;
   for (const cache::Measurement& measurement : measurements)
-    if (measurement.outcome == cache::Outcome::measured && measurement.stage > 0 &&
-        (last == nullptr || measurement.created_at >= last->created_at))
-      last = &measurement;
+    if (last == nullptr || order(measurement) >= order(*last)) last = &measurement;
   return last == nullptr ? "" : last->template_digest;
 }
 

@@ -144,7 +144,9 @@ runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::
 
 bool MatmulChooser::is_open(const TokenMatmul& product, std::int64_t most_workspace) {
   const std::lock_guard lock(mutex_);
-  return winners_.of(subject_of(product, most_workspace)).open;
+  const RaceWinners::Known& known = winners_.of(subject_of(product, most_workspace));
+  return known.open || (!known.winner.empty() &&
+                        !device_.matmuls().algorithm(product.matmul, known.winner, most_workspace));
 }
 
 void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperands& operands,

@@ -37,7 +37,9 @@ struct TokenMatmul {
 class MatmulChooser {
  public:
   /// Both must outlive it.
-  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(device, cache) {}
+  /// \param seconds  that each race may take; 0: no bound
+  MatmulChooser(runtime::Device& device, cache::Cache& cache, double seconds = 0)
+      : device_(device), winners_(device, cache, seconds) {}
 
   /// The fastest that is known, else the one that the library names first.
   /// \param most_workspace  bytes that it may need

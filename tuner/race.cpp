@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <utility>
@@ -28,6 +29,27 @@ struct Runner {
 };
 
 bool is_faster(const Runner& a, const Runner& b) { return median(a.samples) < median(b.samples); }
+
+/// In the environment of a race that was cut short: the seconds that it might take.
+constexpr const char* bound_of_race = "race_seconds";
+
+/// Whether a race that may take so long would come further. What is in doubt for another reason is raced again where there
+/// is no bound.
+bool had_less_time(const cache::Measurement& final, double seconds) {
+  if (seconds == 0) return true;
+  const auto bound = final.environment.find(bound_of_race);
+  return bound != final.environment.end() && std::strtod(bound->second.c_str(), nullptr) < seconds;
+}
+
+bool are_all_wrong(std::span<const cache::Measurement> measurements, std::string_view maker) {
+  bool any = false;
+  for (const cache::Measurement& measurement : measurements) {
+    if (measurement.template_digest != maker) continue;
+    if (measurement.outcome != cache::Outcome::quarantined) return false;
+    any = true;
+  }
+  return any;
+}
 
 std::optional<Decision> known_to(const cache::Cache& cache, const cache::Key& key, const std::string& maker) {
   auto decision = decide_race(cache.history(key), maker);
@@ -124,17 +146,26 @@ const RaceWinners::Known& RaceWinners::of(const RaceSubject& subject) {
         decision = std::move(lower);
         if (is_finished(decision)) break;
       }
-  if (decision) known = {.winner = decision->winner.text(), .open = !is_finished(decision)};
+  if (decision) {
+    known.winner = decision->winner.text();
+    known.open = !is_finished(decision) && had_less_time(decision->winner.measurement, seconds_);
+  } else if (are_all_wrong(cache_.history(key), subject.maker)) {
+    known.all_wrong = true;
+    known.open = false;
+  }
   return known;
 }
 
 void RaceWinners::keep(const RaceSubject& subject, const RaceResult& result) {
   known_[{subject.text, subject.maker}] = {.winner = result.winner, .open = false};
-  if (result.runners + result.wrong < 2) return;
+  if (result.runners < 2 && result.wrong == 0) return;
   runtime::Environment environment = environment_now(device_);
   environment["made_by"] = subject.maker;
   if (!result.first.empty()) environment[first_of_race] = result.first;
-  if (!result.cut_short.empty()) environment["cut_short"] = result.cut_short;
+  if (!result.cut_short.empty()) {
+    environment["cut_short"] = result.cut_short;
+    environment[bound_of_race] = fmt::format("{:g}", seconds_);
+  }
   const cache::Environment shared = std::move(environment);
   const cache::Key key = race_key(subject.text, device_.model());
   std::vector<cache::Measurement> measurements;

@@ -59,11 +59,15 @@ struct RaceSubject {
 class RaceWinners {
  public:
   /// Both must outlive it.
-  RaceWinners(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
+  /// \param seconds  that each race of this process may take; 0: no bound
+  RaceWinners(runtime::Device& device, cache::Cache& cache, double seconds = 0)
+      : device_(device), cache_(cache), seconds_(seconds) {}
 
   struct Known {
     std::string winner;  ///< empty where none is known
-    bool open = true;    ///< a race would find something new: there was none, or one that was cut short
+    /// A race would find something new: there was none, or one that was cut short and had less time.
+    bool open = true;
+    bool all_wrong = false;  ///< none of the ways that were tried is right
   };
   /// Asks the database once.
   [[nodiscard]] const Known& of(const RaceSubject& subject);
@@ -73,6 +77,7 @@ class RaceWinners {
  private:
   runtime::Device& device_;
   cache::Cache& cache_;
+  const double seconds_;
   std::map<std::pair<std::string, std::string>, Known> known_;  ///< by text and maker
 };
 

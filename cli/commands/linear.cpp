@@ -45,7 +45,7 @@ constexpr const char* linear_examples =
 
 struct LinearOptions {
   CommonOptions common;
-  std::string tokens, hidden, columns, dtype = "bf16", memory_budget, valid_tokens;
+  std::string tokens, hidden, columns, dtype = "bf16", loss_dtype = "f32", memory_budget, valid_tokens;
   bool loss_only = false;
   CrossEntropy operation;
 };
@@ -85,14 +85,20 @@ ExitCode linear(const LinearOptions& options) {
   const auto dtype = parse_dtype(options.dtype);
   if (!dtype || !is_floating(*dtype))
     throw InvalidArgument("--dtype", in_quotes(options.dtype), "f32, f16 or bf16");
+  const auto loss_dtype = parse_dtype(options.loss_dtype);
+  if (loss_dtype != DType::f32 && loss_dtype != dtype)
+    throw InvalidArgument("--loss-dtype", in_quotes(options.loss_dtype),
+                          fmt::format("f32 or the layer's, {}", name(*dtype)));
   LinearCrossEntropy operation{.cross_entropy = options.operation};
   if (!options.memory_budget.empty())
     operation.memory_budget = parse_size("--memory-budget", options.memory_budget);
   if (!options.valid_tokens.empty())
     operation.valid_tokens = parse_count("--valid-tokens", options.valid_tokens, 0, tokens);
   const std::string database = database_path(options.common).string();
-  static_cast<void>(cache::Cache::open(database));  // a Context would go on without one
-  Context context({.device = options.common.device, .database = database, .policy = Policy::tune});
+  if (const cache::Status status = cache::Cache::open(database).status(); !status.persistent)
+    throw DatabaseError(fmt::format("nothing that is measured would be kept: {}", status.problem));
+  Context context(
+      {.device = options.common.device, .database = database, .policy = Policy::tune, .tuning_seconds = 0});
   const Memory x = random_memory(context, *dtype, tokens * hidden, 1),
                w = random_memory(context, *dtype, classes * hidden, 1 / std::sqrt(double(hidden))),
                t = random_targets(context, tokens, classes), loss = context.allocate(sizeof(float));
@@ -100,7 +106,7 @@ ExitCode linear(const LinearOptions& options) {
       .hidden = {.data = x.data(), .dtype = *dtype, .rows = tokens, .columns = hidden},
       .weight = {.data = w.data(), .dtype = *dtype, .rows = classes, .columns = hidden},
       .target = {t.data(), DType::i64, tokens},
-      .loss = {loss.data(), DType::f32, 1}};
+      .loss = {loss.data(), *loss_dtype, 1}};
   std::vector<Memory> gradients;
   if (!options.loss_only)
     for (auto& [gradient, of] : {std::pair{&tensors.hidden_grad, &tensors.hidden},
@@ -144,6 +150,10 @@ void add_linear(CLI::App& app, Action& chosen) {
   command->add_option("--hidden", options->hidden, "The hidden size")->required()->type_name("N");
   command->add_option("--cols", options->columns, "Classes, the vocabulary")->required()->type_name("N");
   command->add_option("--dtype", options->dtype, "f32, f16 or bf16 (default: bf16)")->type_name("DTYPE");
+  command
+      ->add_option("--loss-dtype", options->loss_dtype,
+                   "f32 or that of --dtype, which Python has without autocast (default: f32)")
+      ->type_name("DTYPE");
   command->add_flag("--loss-only", options->loss_only, "No gradient (default: loss and gradients)");
   command
       ->add_option("--memory-budget", options->memory_budget,

@@ -326,7 +326,7 @@ struct CrossEntropyInput {
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   /// What a problem must be to have it.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
-    return of_backward   ? "class indices of cross_entropy_backward"
+    return of_backward   ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
            : of_gradient ? "a gradient of cross entropy"
            : of_mean     ? "the reduction mean of cross entropy"
            : of_loss     ? "losses of class indices without gradient and smoothing"

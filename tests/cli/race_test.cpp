@@ -100,6 +100,19 @@ TEST_F(Races, TravelAsTheRestOfTheRecord) {
   EXPECT_EQ(text({"db", "verify"}).status, 0);
 }
 
+/// Finals stay, which tell what became slower.
+TEST_F(Races, ScreeningsOfALibraryThatAnotherHasReplacedAreSuperseded) {
+  add(cache_, "13.1.0", 1, 12000, 11000);
+  cache::Measurement screened = of_race("67/tile=1", 13000, "13.1.0", 1);
+  screened.stage = cache::stage_of_screenings;
+  cache_.add(screened);
+  EXPECT_EQ(document({"db", "prune", "--keep", "0"})["measurements"], 0);
+  cache_.add(std::vector<cache::Measurement>{of_race("70/tile=1", 10000, "13.2.0", 2),
+                                             of_race("71/tile=1", 9000, "13.2.0", 2)});
+  EXPECT_EQ(document({"db", "prune", "--keep", "0"})["measurements"], 1);
+  EXPECT_EQ(document({"db", "show", key()})["winner"], "71/tile=1");
+}
+
 TEST_F(Races, BundlesHaveTheirDecisionsAndNeedNoKernelForThem) {
   add(cache_, "13.1.0", 1, 12000, 11000);
   const json written = document({"bundle", path("b.jsonl"), "--cubins"});

@@ -1,5 +1,6 @@
 #include "tuner/matmul_race.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -341,6 +342,50 @@ TEST_F(MatmulRace, ARaceThatWasCutShortServesAndIsMadeAgain) {
   const RaceWinners::Known other = later.of({.text = "anything", .maker = "somebody 2"});
   EXPECT_EQ(other.winner, "");
   EXPECT_TRUE(other.open);
+}
+
+TEST_F(MatmulRace, ARaceThatWasCutShortIsMadeAgainWhereThereIsMoreTime) {
+  RaceResult result =
+      race(device, product(50).matmul, operands(), device.library.algorithms(product(50).matmul, 0, 16), 0);
+  result.cut_short = "1 s were over";
+  const RaceSubject subject{.text = "anything", .maker = "somebody 1", .rows = 50, .bytes = 100};
+  RaceWinners(device, cache, 1).keep(subject, result);
+  for (const auto& [seconds, open] : {std::pair(0.5, false), std::pair(1., false), std::pair(2., true)})
+    EXPECT_EQ(RaceWinners(device, cache, seconds).of(subject).open, open) << seconds << " s";
+  EXPECT_TRUE(RaceWinners(device, cache).of(subject).open) << "without a bound";
+}
+
+TEST_F(MatmulRace, WaysThatAreAllWrongAreNotTriedAgain) {
+  RaceResult result;
+  result.wrong = 1;
+  result.runs.push_back({.name = "first", .wrong = "its result differs"});
+  const RaceSubject subject{.text = "anything", .maker = "somebody 1", .rows = 50, .bytes = 100};
+  RaceWinners(device, cache).keep(subject, result);
+  RaceWinners winners(device, cache);
+  EXPECT_TRUE(winners.of(subject).all_wrong);
+  EXPECT_FALSE(winners.of(subject).open);
+  EXPECT_FALSE(winners.of({.text = "anything", .maker = "somebody 2"}).all_wrong);
+}
+
+TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotKnowIsRacedAnew) {
+  RaceResult result;
+  result.winner = result.first = "of another version";
+  result.runners = 2;
+  for (const char* name : {"of another version", "fast"})
+    result.runs.push_back({.name = name, .samples_us = {1, 1, 1}, .is_final = true});
+  MatmulChooser chooser(device, cache);
+  const cache::Key key = race_key(fmt::format("{} workspace=0", product(50).bucket().key()), device.model());
+  RaceWinners(device, cache)
+      .keep({.text = key.problem.substr(std::string_view("race ").size()),
+             .maker = device.matmuls().name(),
+             .rows = 50,
+             .bytes = 100},
+            result);
+  EXPECT_TRUE(chooser.is_open(product(50), 0));
+  chooser.tune(product(50), operands(), 0, 0);
+  MatmulChooser later(device, cache);
+  EXPECT_FALSE(later.is_open(product(50), 0));
+  EXPECT_EQ(later.choose(product(50), 0).text, "fast");
 }
 
 }  // namespace

@@ -208,7 +208,9 @@ def cross_entropy(
         loss = loss + own_z_loss
     if upstream is not None and not of_row:
         loss = scaled_gradient(loss, upstream)
-    argmax = logits.argmax(class_dim(logits))
+    argmax = torch.zeros_like(ignored, dtype=torch.int64)
+    if logits.numel() != 0:
+        argmax = logits.argmax(class_dim(logits))
     hit = torch.zeros_like(ignored) if target.is_floating_point() else (argmax == target) & ~ignored
     logprob = None if target.is_floating_point() else log_probability(z.detach(), target, ignored).float()
     entropy = entropy_of(z.detach(), ignored).float() if "entropy" in wanted else None
@@ -304,7 +306,7 @@ def gradient(
     if of_rows is not None:
         grad = grad * of_rows.unsqueeze(dim)
     if upstream is not None:
-        grad = grad * (upstream.reshape(lse.shape) if upstream.numel() > 1 else upstream.reshape(()))
+        grad = grad * (upstream.reshape(lse.shape) if upstream.numel() != 1 else upstream.reshape(()))
     if entropy_upstream is not None:
         finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)
         entropy = -(p * finite).sum(dim, keepdim=True)
@@ -326,5 +328,5 @@ def divisor_or_nan(divisor: Tensor) -> Tensor:
 
 def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:
     """The loss, whose gradient is multiplied by a factor."""
-    scaled = loss * factor.reshape(loss.shape if factor.numel() > 1 else ())
+    scaled = loss * factor.reshape(loss.shape if factor.numel() != 1 else ())
     return scaled + (loss - scaled).detach()

@@ -299,7 +299,7 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     try:
-        code = _c.REDUCTIONS.get(reduction)
+        code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
         if code is None:
             raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
         dtype = input.dtype
@@ -532,6 +532,7 @@ def _cross_entropy(
             check_targets(input)
         if not return_z_loss:
             return loss
+        of_z = of_z.detach() if code != 0 else of_z  # as without a given logsumexp
         return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
     if is_compiling:
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)

@@ -121,7 +121,7 @@ def linear_cross_entropy(
             "logits_dtype": logits_dtype,
             "accumulate": accumulate,
             "exponentials": exponentials,
-            **amounts,
+            **functional.amounts_of(name, amounts),
         }
         if not is_overridden:
             return functional.call_checked(linear_cross_entropy, input, linear_weight, target, **arguments)
@@ -137,7 +137,7 @@ def linear_cross_entropy(
         chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
         accumulate = accumulate or getattr(options, "acc_dtype", None)
     ignore = -100 if ignore_index is None else ignore_index
-    code = _c.REDUCTIONS.get(reduction)
+    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     numbers = functional.options_of(ignore, code, label_smoothing, functional.amounts_of(name, amounts))
@@ -195,7 +195,7 @@ def linear_cross_entropy(
     asked = return_z_loss or return_lse or return_argmax or return_hit
     wants_z_loss = return_z_loss and numbers.z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
-    flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
+    flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() != 1 else ())
 
     if row_scale is not None:
         row_scale = _rows_of(name, "logit_scale", row_scale, rows, input.dtype)

@@ -120,7 +120,7 @@ def vocab_parallel_cross_entropy(
     _require_group(_NAME, group)
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
-    code = _c.REDUCTIONS.get(reduction)
+    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
         raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)

@@ -187,7 +187,7 @@ def vocab_parallel_linear_cross_entropy(
     call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype, logits, sums_in_f32)
     result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
+        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected {linear._f32_or(dtype)}")
     if ranks > 1:
         sums = call.sums_input_grad and needs[0]
         of_valid = -1 if valid_tokens is None else valid_tokens
@@ -223,7 +223,7 @@ def _one_of(
 
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
     """[], or one element a row; in float32."""
-    given = torch.as_tensor(upstream, dtype=torch.float32, device=input.device).detach()
+    given = functional.upstream_of(upstream, torch.float32, input, f"ce.torch.{_NAME}").detach()
     rows = input.shape[:-1]
     if given.numel() != 1 and given.shape != rows:
         raise ValueError(

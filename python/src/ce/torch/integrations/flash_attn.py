@@ -13,6 +13,8 @@ from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
 
+_NAME = "ce.torch.cross_entropy_loss"
+
 
 @_arguments.explained()
 def cross_entropy_loss(
@@ -46,7 +48,7 @@ def cross_entropy_loss(
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    name = "ce.torch.cross_entropy_loss"
+    name = _NAME
     labels = class_indices(name, "labels", labels)
     if isinstance(logit_scale, Tensor):
         raise TypeError(f"{name}: logit_scale is a tensor; expected a number")
@@ -68,9 +70,7 @@ def cross_entropy_loss(
             **options,
         )
         return shared.loss, shared.z_loss.detach()
-    lse = _lse_of_use(precomputed_lse, label_smoothing, logit_scale)
-    if lse is not None:
-        functional.check_given_lse(lse, logits, name, "precomputed_lse")
+    lse = _lse_of_use(precomputed_lse, logits, label_smoothing, logit_scale)
     if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
         try:
             loss, z_loss = _OverLogits.apply(logits, labels, lse, options)
@@ -89,8 +89,14 @@ def cross_entropy_loss(
     return made.loss, made.z_loss.detach()
 
 
-def _lse_of_use(precomputed_lse: Tensor | None, label_smoothing: float, logit_scale: float) -> Tensor | None:
+def _lse_of_use(
+    precomputed_lse: Tensor | None, logits: Tensor, label_smoothing: float, logit_scale: float
+) -> Tensor | None:
     """Where flash-attn uses it, too: it is that of logits without a scale, and a smoothed loss needs all logits."""
+    if precomputed_lse is not None:
+        if not isinstance(precomputed_lse, Tensor):
+            raise TypeError(f"{_NAME}: precomputed_lse is {precomputed_lse!r}; expected a tensor or None")
+        functional.check_given_lse(precomputed_lse, logits, _NAME, "precomputed_lse")
     return precomputed_lse if label_smoothing == 0.0 and logit_scale == 1.0 else None
 
 
@@ -195,7 +201,7 @@ class CrossEntropyLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             logit_scale=self.logit_scale,
             z_loss=self.lse_square_scale,
-            given_lse=_lse_of_use(precomputed_lse, self.label_smoothing, self.logit_scale),
+            given_lse=_lse_of_use(precomputed_lse, input, self.label_smoothing, self.logit_scale),
             loss_dtype=f32_for(input),
             return_z_loss=self.return_z_loss,
         )
