@@ -428,3 +428,70 @@ def test_a_sharded_weight_is_refused(device, tmp_path):
         torch.testing.assert_close(made, torch.log(torch.tensor(float(CLASSES), device=device)))
     finally:
         dist.destroy_process_group()
+
+
+def test_upstream_gradients_of_no_rows(device):
+    x, target = torch.randn(0, 6, device=device, requires_grad=True), torch.zeros(0, dtype=torch.int64, device=device)
+    assert ct.cross_entropy(x, target, reduction="sum", upstream=torch.ones(0, device=device)).item() == 0
+    layer = torch.randn(0, 3, device=device), torch.randn(6, 3, device=device)
+    assert ct.linear_cross_entropy(*layer, target, reduction="sum", upstream=torch.ones(0, device=device)).item() == 0
+
+
+def test_outputs_of_rows_without_classes(device):
+    output = ct.cross_entropy(
+        torch.randn(0, 0, device=device),
+        torch.zeros(0, dtype=torch.int64, device=device),
+        reduction="none",
+        return_lse_low=True,
+    )
+    assert output.loss.shape == output.lse_low.shape == (0,)
+
+
+def test_a_reduction_that_is_no_text(device):
+    x, target = torch.randn(4, 6, device=device), torch.tensor([0, 1, 2, 3], device=device)
+    hidden, weight = torch.randn(4, 3, device=device), torch.randn(6, 3, device=device)
+    for call in (
+        lambda: ct.cross_entropy(x, target, reduction=["mean"]),
+        lambda: ct.linear_cross_entropy(hidden, weight, target, reduction=["mean"]),
+        lambda: ct.vocab_parallel_cross_entropy(x, target, reduction=["mean"]),
+    ):
+        with pytest.raises(ValueError, match=r"reduction is \['mean'\]; expected"):
+            call()
+
+
+def test_a_given_logsumexp_leaves_the_z_loss_as_it_is_without(device):
+    x, target = torch.randn(4, 6, device=device, requires_grad=True), torch.tensor([0, 1, 2, 3], device=device)
+    lse = torch.logsumexp(x, 1).detach()
+    for given in (None, lse):
+        for reduction in ("mean", "sum"):
+            made = ct.cross_entropy(x, target, z_loss=0.1, given_lse=given, reduction=reduction, return_z_loss=True)
+            assert made.loss.requires_grad and not made.z_loss.requires_grad
+
+
+def test_upstream_gradients_of_a_ranks_layer_keep_their_digits(device):
+    hidden, weight = torch.randn(4, 3, device=device), torch.randn(6, 3, device=device)
+    target = torch.tensor([0, 1, 2, 3], device=device)
+    for dtype in (torch.float64, torch.bool, torch.complex64):
+        with pytest.raises(TypeError, match=r"upstream\.dtype is"):
+            ct.vocab_parallel_linear_cross_entropy(
+                hidden, weight, target, upstream=torch.ones(4, dtype=dtype, device=device)
+            )
+
+
+def test_subclasses_see_every_option_of_a_layer(device):
+    seen = {}
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if function is ct.linear_cross_entropy:
+                seen.update(kwargs)
+                return "seen"
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    hidden = torch.randn(4, 3, device=device).as_subclass(Own)
+    weight, target = torch.randn(6, 3, device=device), torch.tensor([0, 1, 2, 3], device=device)
+    assert ct.linear_cross_entropy(hidden, weight, target, z_loss=0.1) == "seen"
+    assert {"z_loss", "softcap", "logit_scale", "token_scaling"} <= set(seen) and seen["z_loss"] == 0.1
+    with pytest.raises(TypeError, match="zloss"):
+        ct.linear_cross_entropy(hidden, weight, target, zloss=1)
