@@ -22,6 +22,7 @@
 #include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::cli {
 namespace {
@@ -38,6 +39,15 @@ constexpr const char* history_examples =
 constexpr int widest_bar = 24;
 constexpr std::size_t digest_digits = 8;
 constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// What a change of the templates may make slower: a variant; of a race all of its ways, whose library changes as one.
+std::string templates_of(const Measurement& measurement) {
+  return tuner::subject_of_race(measurement.key) ? "" : tuner::variant_of(measurement.config);
+}
+std::string templates_text(const Measurement& measurement) {
+  return tuner::subject_of_race(measurement.key) ? measurement.template_digest
+                                                 : measurement.template_digest.substr(0, digest_digits);
+}
 
 /// Measurements in a row that were made with the same software.
 struct Generation {
@@ -65,12 +75,12 @@ struct Generation {
   }
 
   [[nodiscard]] bool has(const Measurement& measurement, const tuner::Software& software) const {
-    const auto known = templates.find(tuner::variant_of(measurement.config));
+    const auto known = templates.find(templates_of(measurement));
     return driver == software.driver && compiler == software.toolkit &&
            (known == templates.end() || known->second == measurement.template_digest);
   }
   void add(const Measurement& measurement) {
-    templates[tuner::variant_of(measurement.config)] = measurement.template_digest;
+    templates[templates_of(measurement)] = measurement.template_digest;
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;
@@ -163,9 +173,8 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
       const Measurement& best = *found;
       const double gbs = throughput_of(best);
       cells.insert(cells.end(),
-                   {best.template_digest.substr(0, digest_digits), fmt::to_string(generation.configs.size()),
-                    best.config, has_time(best) ? best.median_us : 0, gbs, change_text(previous, best),
-                    bar(gbs, most)});
+                   {templates_text(best), fmt::to_string(generation.configs.size()), best.config,
+                    has_time(best) ? best.median_us : 0, gbs, change_text(previous, best), bar(gbs, most)});
       previous = &best;
     }
     table.add(std::move(cells));

@@ -62,6 +62,24 @@ TEST_F(GateCommand, PassesWhereAllIsComparedAndNothingSlower) {
               HasSubstr("2 problems: 0 slower, 0 not compared, 0 unsure, 0 accepted, 2 passed"));
 }
 
+TEST_F(GateCommand, RacesThatWereNotMadeAgainAreLeftOut) {
+  const auto race = [&](int day, double us) {
+    cache::Measurement made = final_of(1024, day, us);
+    made.key.problem = "race matmul bf16 m=8192";
+    made.template_digest = "cublasLt 13.1.0";
+    cache_.add(made);
+  };
+  for (const int day : {1, 2}) race(day, 1000);
+  make_baseline({{1024, 100}});
+  EXPECT_EQ(gate().status, 12) << "nothing was compared";
+  measure_again(1024, 100);
+  const Finished finished = gate();
+  EXPECT_EQ(finished.status, 0) << finished.out;
+  EXPECT_THAT(finished.out, HasSubstr("1 problem: 0 slower, 0 not compared"));
+  for (const int day : {11, 12}) race(day, 1300);
+  EXPECT_EQ(gate().status, 3) << "one that was made again is compared";
+}
+
 TEST_F(GateCommand, FailsWhereWhatMustBeComparedWasNot) {
   make_baseline({{1024, 100}, {2048, 200}});
   EXPECT_EQ(gate().status, 12) << "nothing was";

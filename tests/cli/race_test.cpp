@@ -100,6 +100,16 @@ TEST_F(Races, TravelAsTheRestOfTheRecord) {
   EXPECT_EQ(text({"db", "verify"}).status, 0);
 }
 
+TEST_F(Races, HistoryBeginsALineWhereTheLibraryChanges) {
+  add(cache_, "13.1.0", 1, 12000, 11000);
+  cache_.add(std::vector<cache::Measurement>{of_race("70/tile=1", 10000, "13.2.0", 2),
+                                             of_race("71/tile=1", 9000, "13.2.0", 2)});
+  const std::string history = text({"db", "history", key(), "--wide"}).out;
+  EXPECT_THAT(history, HasSubstr("cublasLt 13.1.0"));
+  EXPECT_THAT(history, HasSubstr("cublasLt 13.2.0"));
+  EXPECT_THAT(history, HasSubstr("71/tile=1"));
+}
+
 /// Finals stay, which tell what became slower.
 TEST_F(Races, ScreeningsOfALibraryThatAnotherHasReplacedAreSuperseded) {
   add(cache_, "13.1.0", 1, 12000, 11000);
