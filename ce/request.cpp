@@ -211,8 +211,9 @@ void bind_statistics(std::string_view name, const ConstTensor& tensor, std::int6
                      bool written, Vectors& vectors) {
   check_dtype(name, tensor, DType::f32, "always");
   check_tensor(name, tensor, vectors.device);
-  if (tensor.rows != rows || tensor.columns != words || tensor.column_stride != 1 || tensor.batch_rows != 0 ||
-      (rows > 1 && tensor.row_step() != words))
+  // Without rows there is no telling which outputs are given, and so how many words there are.
+  if (tensor.rows != rows || (rows > 0 && tensor.columns != words) || tensor.column_stride != 1 ||
+      tensor.batch_rows != 0 || (rows > 1 && tensor.row_step() != words))
     throw InvalidArgument(std::string(name), text_of_view(tensor),
                           fmt::format("{} rows of {} words, one after the other", rows, words));
   vectors.memory.add(name, tensor, written);

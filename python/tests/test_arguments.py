@@ -495,3 +495,17 @@ def test_subclasses_see_every_option_of_a_layer(device):
     assert {"z_loss", "softcap", "logit_scale", "token_scaling"} <= set(seen) and seen["z_loss"] == 0.1
     with pytest.raises(TypeError, match="zloss"):
         ct.linear_cross_entropy(hidden, weight, target, zloss=1)
+
+
+def test_ranks_without_rows_have_outputs_of_none(device):
+    x, target = torch.randn(0, 9, device=device), torch.zeros(0, dtype=torch.int64, device=device)
+    made = ct.vocab_parallel_cross_entropy(
+        x, target, reduction="none", return_argmax=True, return_hit=True, return_entropy=True
+    )
+    assert all(one.shape == (0,) for one in made if one is not None)
+    left_out = torch.full((5,), -100, device=device)
+    layer = torch.randn(5, 3, device=device), torch.randn(9, 3, device=device)
+    made = ct.vocab_parallel_linear_cross_entropy(
+        *layer, left_out, reduction="none", valid_tokens=0, return_argmax=True, return_lse=True
+    )
+    assert made.loss.tolist() == [0] * 5 and made.argmax.tolist() == [-1] * 5 and made.lse.isnan().all()
