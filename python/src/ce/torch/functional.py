@@ -327,7 +327,7 @@ def cross_entropy(
             return_entropy,
             return_lse_low,
         )
-        asked = True in returned
+        asked = any(returned)
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
         # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
         if (

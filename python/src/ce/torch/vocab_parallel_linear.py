@@ -116,9 +116,7 @@ def vocab_parallel_linear_cross_entropy(
         raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"ce.torch.{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    for name, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
-        if number is not None and number < 1:
-            raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
+    linear._check_memory(_NAME, memory_budget, chunk_tokens)
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None:
             linear._require_dtype(_NAME, name, given, input.dtype)
@@ -216,8 +214,7 @@ def _one_of(
     if given is None:
         return otherwise or own
     if given not in (own, torch.float32):
-        expected = "torch.float32" if own is torch.float32 else f"torch.float32 or {own}"
-        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {expected}")
+        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {linear._f32_or(own)}")
     return given
 
 
