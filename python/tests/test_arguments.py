@@ -459,15 +459,6 @@ def test_a_reduction_that_is_no_text(device):
             call()
 
 
-def test_a_given_logsumexp_leaves_the_z_loss_as_it_is_without(device):
-    x, target = torch.randn(4, 6, device=device, requires_grad=True), torch.tensor([0, 1, 2, 3], device=device)
-    lse = torch.logsumexp(x, 1).detach()
-    for given in (None, lse):
-        for reduction in ("mean", "sum"):
-            made = ct.cross_entropy(x, target, z_loss=0.1, given_lse=given, reduction=reduction, return_z_loss=True)
-            assert made.loss.requires_grad and not made.z_loss.requires_grad
-
-
 def test_upstream_gradients_of_a_ranks_layer_keep_their_digits(device):
     hidden, weight = torch.randn(4, 3, device=device), torch.randn(6, 3, device=device)
     target = torch.tensor([0, 1, 2, 3], device=device)

@@ -497,3 +497,14 @@ def test_trl(sizes, device, seed):
     assert trl.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
     with pytest.raises(ValueError, match="temperature is 0"):
         trl.selective_log_softmax(logits, index, 0)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("has_lse", [False, True])
+def test_the_z_loss_of_flash_attn_has_no_gradient(reduction, has_lse, device, seed):
+    x, target = torch.randn(4, 6, device=device, requires_grad=True), torch.tensor([0, 1, 2, 3], device=device)
+    lse = torch.logsumexp(x, 1).detach() if has_lse else None
+    loss, z_loss = flash_attn.CrossEntropyLoss(lse_square_scale=0.1, return_z_loss=True, reduction=reduction)(
+        x, target, lse
+    )
+    assert loss.requires_grad and not z_loss.requires_grad

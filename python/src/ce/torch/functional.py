@@ -39,7 +39,7 @@ class CrossEntropyOutput(NamedTuple):
     """What :func:`cross_entropy` returns where more than the loss is asked for; None for what is not.
 
     The loss is differentiable; and lse, unless the gradient is written over the logits. z_loss is where the logits are
-    kept: for the reduction none, and with return_lse.
+    kept: for the reduction none, with return_lse, and with given_lse.
     """
 
     loss: Tensor
@@ -532,7 +532,6 @@ def _cross_entropy(
             check_targets(input)
         if not return_z_loss:
             return loss
-        of_z = of_z.detach() if code != 0 else of_z  # as without a given logsumexp
         return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
     if is_compiling:
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)

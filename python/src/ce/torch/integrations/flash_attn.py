@@ -205,4 +205,4 @@ class CrossEntropyLoss(nn.Module):
             loss_dtype=f32_for(input),
             return_z_loss=self.return_z_loss,
         )
-        return (made.loss, made.z_loss) if self.return_z_loss else made
+        return (made.loss, made.z_loss.detach()) if self.return_z_loss else made
