@@ -55,6 +55,8 @@ struct MatmulAlgorithm {
   std::string text;  ///< "66/tile=128x256,stages=36,cluster=2x1x1,split_k=1,swizzle=0,custom=0"
   std::array<std::uint64_t, 8> opaque{};
   std::int64_t workspace_bytes = 0;
+  std::vector<MatmulAlgorithm>
+      parts;  ///< of a product that is made in two (split_matmuls.hpp), in place of `opaque`
 };
 
 /// Every method may be called from any thread.

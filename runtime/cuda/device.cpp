@@ -17,6 +17,7 @@
 #include "runtime/cuda/scope.hpp"
 #include "runtime/cuda/seen_memory.hpp"
 #include "runtime/cuda/timer.hpp"
+#include "runtime/split_matmuls.hpp"
 #include "runtime/workers/pool.hpp"
 #include "runtime/workers/settings.hpp"
 
@@ -123,7 +124,7 @@ class CudaDevice final : public Device {
                           const std::function<void()>& timed) override;
   MatmulLibrary& matmuls() override {
     const std::lock_guard lock(opening_matmuls_);
-    if (matmuls_ == nullptr) matmuls_ = open_cublaslt(context_);
+    if (matmuls_ == nullptr) matmuls_ = std::make_unique<SplitMatmuls>(open_cublaslt(context_));
     return *matmuls_;
   }
 

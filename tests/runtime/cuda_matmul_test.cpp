@@ -9,6 +9,8 @@ namespace {
 
 TEST_F(CudaTest, CublasLtMakesProductsWithAnyOfItsAlgorithms) { test::check_products(*device_, 4); }
 
+TEST_F(CudaTest, CublasLtMakesProductsInTwo) { test::check_split_products(*device_, 4); }
+
 TEST_F(CudaTest, CublasLtGivesTheSameBitsEachTime) {
   const Matmul matmul{.m = 128,
                       .n = 256,
@@ -26,7 +28,7 @@ TEST_F(CudaTest, CublasLtGivesTheSameBitsEachTime) {
   device_->upload(a_memory.data(), test::stored(a.values, DType::bf16).data(), a_memory.size());
   device_->upload(b_memory.data(), test::stored(b.values, DType::bf16).data(), b_memory.size());
   MatmulLibrary& library = device_->matmuls();
-  for (const MatmulAlgorithm& algorithm : test::some_algorithms(*device_, matmul, 16)) {
+  for (const MatmulAlgorithm& algorithm : test::some_algorithms(library, matmul, 16)) {
     const Buffer workspace(*device_, static_cast<std::size_t>(algorithm.workspace_bytes));
     std::vector<std::byte> first;
     for (int i = 0; i < 5; ++i) {

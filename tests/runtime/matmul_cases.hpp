@@ -4,14 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "runtime/device.hpp"
+#include "runtime/split_matmuls.hpp"
 #include "templates/device/half.cuh"
 
 namespace ce::runtime::test {
@@ -49,11 +52,12 @@ struct StoredMatrix {
   std::int64_t rows, columns, stride;
   std::vector<float> values;  ///< as the dtype holds them, gaps included
 
+  /// \param unit  of the stride, which is rounded up to it
   StoredMatrix(std::int64_t own_rows, std::int64_t own_columns, std::int64_t gap, DType dtype,
-               std::mt19937& random)
+               std::mt19937& random, std::int64_t unit = 1)
       : rows(own_rows),
         columns(own_columns),
-        stride(own_columns + gap),
+        stride((own_columns + gap + unit - 1) / unit * unit),
         values(static_cast<std::size_t>(own_rows * stride)) {
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (float& value : values) value = uniform(random);
@@ -65,16 +69,16 @@ struct StoredMatrix {
 };
 
 /// Of the device's library the first `most`, and as many neighbours of the first.
-inline std::vector<MatmulAlgorithm> some_algorithms(Device& device, const Matmul& matmul, int most) {
+inline std::vector<MatmulAlgorithm> some_algorithms(MatmulLibrary& library, const Matmul& matmul, int most) {
   constexpr std::int64_t workspace = std::int64_t{32} << 20;
-  MatmulLibrary& library = device.matmuls();
   std::vector<MatmulAlgorithm> all = library.algorithms(matmul, workspace, most);
   const std::vector<MatmulAlgorithm> alike = library.neighbours(matmul, all.front(), workspace, most);
   all.insert(all.end(), alike.begin(), alike.end());
   for (const MatmulAlgorithm& algorithm : all) {
     const std::optional<MatmulAlgorithm> same = library.algorithm(matmul, algorithm.text, workspace);
     EXPECT_TRUE(same && same->opaque == algorithm.opaque &&
-                same->workspace_bytes == algorithm.workspace_bytes)
+                same->workspace_bytes == algorithm.workspace_bytes &&
+                same->parts.size() == algorithm.parts.size())
         << algorithm.text << " of " << matmul.key();
   }
   for (const char* none : {"", "66", "66/tile=", "loop", "loops,", "-3/tile=1"})
@@ -83,12 +87,15 @@ inline std::vector<MatmulAlgorithm> some_algorithms(Device& device, const Matmul
 }
 
 /// The product with some algorithms against f64; gaps between rows must stay as they are.
-inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int most) {
+inline void check_product(Device& device, MatmulLibrary& library, Matmul matmul, std::int64_t gap, int most,
+                          std::int64_t stride_unit = 1) {
   std::mt19937 random(7);
   const auto [m, n, k] = std::tuple(matmul.m, matmul.n, matmul.k);
-  const StoredMatrix a(matmul.a_transposed ? k : m, matmul.a_transposed ? m : k, gap, matmul.input, random);
-  const StoredMatrix b(matmul.b_transposed ? n : k, matmul.b_transposed ? k : n, gap, matmul.input, random);
-  const StoredMatrix d(m, n, gap, matmul.output, random), bias(1, n, 0, matmul.output, random);
+  const StoredMatrix a(matmul.a_transposed ? k : m, matmul.a_transposed ? m : k, gap, matmul.input, random,
+                       stride_unit);
+  const StoredMatrix b(matmul.b_transposed ? n : k, matmul.b_transposed ? k : n, gap, matmul.input, random,
+                       stride_unit);
+  const StoredMatrix d(m, n, gap, matmul.output, random, stride_unit), bias(1, n, 0, matmul.output, random);
   matmul.a_stride = a.stride;
   matmul.b_stride = b.stride;
   matmul.d_stride = d.stride;
@@ -101,8 +108,7 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
   const Buffer a_memory = on_device(a, matmul.input), b_memory = on_device(b, matmul.input),
                bias_memory = on_device(bias, matmul.output);
   matmul.alignment = 16;
-  MatmulLibrary& library = device.matmuls();
-  for (const MatmulAlgorithm& algorithm : some_algorithms(device, matmul, most)) {
+  for (const MatmulAlgorithm& algorithm : some_algorithms(library, matmul, most)) {
     SCOPED_TRACE(matmul.key() + " by " + algorithm.text);
     const Buffer workspace(device, static_cast<std::size_t>(algorithm.workspace_bytes));
     const Buffer d_memory = on_device(d, matmul.output);
@@ -124,7 +130,8 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
           ASSERT_EQ(got[at], d.values[at]) << "a gap was written at " << row << ", " << column;
           continue;
         }
-        double expected = matmul.accumulates ? d.values[at] : 0, magnitude = std::abs(expected), product = 0;
+        double expected = matmul.accumulates ? d.values[at] : 0, magnitude = std::abs(expected), product = 0,
+               rest = 0;
         if (matmul.bias) {
           expected += bias.values[static_cast<std::size_t>(column)];
           magnitude += std::abs(bias.values[static_cast<std::size_t>(column)]);
@@ -134,10 +141,12 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
               a.at(matmul.a_transposed, row, inner) * b.at(matmul.b_transposed, inner, column);
           expected += term;
           product += term;
+          if (inner >= k - k % 8) rest += term;
           magnitude += std::abs(term);
         }
-        // The product may be rounded before something is added to it.
-        const double first = matmul.accumulates || matmul.bias ? std::abs(product) : 0;
+        // The product may be rounded before something is added to it, and so may the rest of one in two.
+        const double first = (matmul.accumulates || matmul.bias ? std::abs(product) : 0) +
+                             (algorithm.parts.empty() ? 0 : std::abs(rest));
         const double allowed = unit * (std::abs(expected) + first) + 0x1p-22 * magnitude + 1e-7;
         worst = std::max(worst, std::abs(got[at] - expected) / allowed);
       }
@@ -161,10 +170,66 @@ inline void check_products(Device& device, int most) {
                           .b_transposed = b_transposed,
                           .accumulates = kind == 1,
                           .bias = kind == 2};
-            check_product(device, matmul, 8, most);
+            check_product(device, device.matmuls(), matmul, 8, most);
             matmul.m = 64;
             matmul.k = 192;
-            check_product(device, matmul, 0, most);
+            check_product(device, device.matmuls(), matmul, 0, most);
+          }
+}
+
+/// The device's library behind another one.
+class Behind final : public MatmulLibrary {
+ public:
+  explicit Behind(Device& device) : library_(device.matmuls()) {}
+  std::string name() const override { return library_.name(); }
+  std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t workspace, int most) override {
+    return library_.algorithms(matmul, workspace, most);
+  }
+  std::vector<MatmulAlgorithm> neighbours(const Matmul& matmul, const MatmulAlgorithm& of,
+                                          std::int64_t workspace, int most) override {
+    return library_.neighbours(matmul, of, workspace, most);
+  }
+  std::optional<MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                           std::int64_t workspace) override {
+    return library_.algorithm(matmul, text, workspace);
+  }
+  void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands& operands,
+              Stream stream) override {
+    if (std::min({matmul.m, matmul.n, matmul.k}) < 8) ++rests;
+    library_.launch(matmul, algorithm, operands, stream);
+  }
+  int rests = 0;  ///< products of less than 8 rows, columns or inner elements
+
+ private:
+  MatmulLibrary& library_;
+};
+
+/// Products of 16-bit matrices one of whose sizes is no multiple of 8, made in two and in one.
+inline void check_split_products(Device& device, int most) {
+  auto behind = std::make_unique<Behind>(device);
+  const Behind& inner = *behind;
+  SplitMatmuls library(std::move(behind), 0);
+  for (std::int64_t Matmul::*odd : {&Matmul::m, &Matmul::n, &Matmul::k})
+    for (const DType output : {DType::bf16, DType::f32})
+      for (const bool a_transposed : {false, true})
+        for (const bool b_transposed : {false, true})
+          for (const int kind : {0, 1, 2}) {
+            Matmul matmul{.m = 72,
+                          .n = 80,
+                          .k = 64,
+                          .input = DType::bf16,
+                          .output = output,
+                          .a_transposed = a_transposed,
+                          .b_transposed = b_transposed,
+                          .accumulates = kind == 1,
+                          .bias = kind == 2};
+            matmul.*odd += 3;
+            const bool in_rows =
+                odd == &Matmul::n || (odd == &Matmul::m ? a_transposed : !a_transposed || b_transposed);
+            const bool adds_to_16_bits = matmul.accumulates && output != DType::f32 && odd == &Matmul::k;
+            const int before = inner.rests;
+            check_product(device, library, matmul, 8, most, 8);
+            EXPECT_EQ(inner.rests > before, in_rows && !adds_to_16_bits) << matmul.key();
           }
 }
 

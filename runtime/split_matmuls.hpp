@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// Products whose sizes are multiples of nothing, made in two.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/matmul.hpp"
+
+namespace ce::runtime {
+
+/// A product of 16-bit matrices as two: of all but the last few rows, columns or inner elements, and of these.
+struct SplitMatmul {
+  std::int64_t Matmul::*along;  ///< m, n or k
+  Matmul main;                  ///< as much of it as is a multiple of 8
+  Matmul rest;                  ///< comes first: where both add to one D, that is rounded once more
+};
+
+/// Libraries make such products several times as slowly where the elements that lie next to each other in a matrix are no
+/// multiple of 8, such as a vocabulary of 50257: then 50256 of them and the last one take less time. None where one size
+/// alone is not to blame, rows do not begin at 16 bytes, or the product makes fewer than `least_work` multiplications.
+[[nodiscard]] std::optional<SplitMatmul> split(const Matmul& matmul, std::int64_t least_work);
+
+/// Another library's algorithms, and before them the same for products in two. Their text is that of the main product's
+/// algorithm and ",in_two"; the rest's is the first that the library names.
+class SplitMatmuls final : public MatmulLibrary {
+ public:
+  static constexpr std::int64_t worth_it = std::int64_t{1} << 32;  ///< about 10 us of an H200
+
+  explicit SplitMatmuls(std::unique_ptr<MatmulLibrary> library, std::int64_t least_work = worth_it)
+      : library_(std::move(library)), least_work_(least_work) {}
+
+  [[nodiscard]] std::string name() const override { return library_->name(); }
+  [[nodiscard]] std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t most_workspace,
+                                                        int most) override;
+  [[nodiscard]] std::vector<MatmulAlgorithm> neighbours(const Matmul& matmul,
+                                                        const MatmulAlgorithm& algorithm,
+                                                        std::int64_t most_workspace, int most) override;
+  [[nodiscard]] std::optional<MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                                         std::int64_t most_workspace) override;
+  void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands& operands,
+              Stream stream) override;
+
+ private:
+  /// None where the library has no algorithm for it.
+  [[nodiscard]] std::optional<MatmulAlgorithm> first_of(const Matmul& rest, std::int64_t most_workspace);
+
+  std::unique_ptr<MatmulLibrary> library_;
+  std::int64_t least_work_;
+};
+
+}  // namespace ce::runtime
