@@ -406,10 +406,11 @@ class LinearCall {
     return valid_ && shape_.hidden_grad ? valid_->hidden_grad(count_)
                                         : rows_of(tensors_.hidden_grad, first_, count_);
   }
-  /// With exponentials in f32: the rows have their factors yet to come.
+  /// In f32 where the rows have yet to be rounded, with exponentials after their factors.
   [[nodiscard]] Product hidden_product() const {
-    const Tensor to = exponentials() ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
-                                     : hidden_gradient_rows();
+    const Tensor to = has(plan_.hidden_product)
+                          ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
+                          : hidden_gradient_rows();
     return product({.m = count_,
                     .n = shape_.hidden,
                     .k = shape_.classes,
@@ -562,6 +563,11 @@ class LinearCall {
                         stream_);
     }
     if (shape_.hidden_grad) make(hidden_product());
+    if (has(plan_.hidden_product)) {
+      const Tensor rounded = hidden_gradient_rows();
+      kernels().convert(at(plan_.hidden_product), DType::f32, rounded.data, rounded.dtype,
+                        count_ * shape_.hidden, stream_);
+    }
     if (shape_.hidden_grad && valid_) valid_->scatter_hidden_grad(first_, count_, stream_);
     if (shape_.weight_grad) make(weight_product(chunk > 0));
   }

@@ -128,6 +128,7 @@ std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
   } else {
     bytes += shape.logits_stride() * size_of(shape.logits);
     if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
+    if (shape.f32_hidden_product) bytes += shape.hidden * 4;
   }
   if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
   if (shape.drops_tokens())
@@ -277,6 +278,11 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     if (shape.upstream_of_tokens) shape.upstreams = shape.tokens;
     shape.vector_bytes = bytes_of_vectors(operation, tensors, shape);
   }
+  if (shape.hidden_grad) {
+    const std::int64_t stride = shape.drops_tokens() ? shape.hidden_stride() : tensors.hidden_grad.row_step();
+    shape.f32_hidden_product = size_of(shape.dtype) == 2 && shape.classes % 8 != 0 && shape.hidden % 8 == 0 &&
+                               stride == shape.hidden;
+  }
   shape.scales_weights = shape.reduction == Reduction::mean && !probabilities &&
                          tensors.class_weight.data != nullptr && operation.cross_entropy.z_loss != 0 &&
                          tensors.divisor.data == nullptr;
@@ -379,6 +385,7 @@ LinearPlan planned(const LinearShape& shape, bool exponentials, std::int64_t chu
     const std::int64_t elements = chunk * shape.logits_stride();
     plan.logits = pieces.take(elements * size_of(shape.logits));
     if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
+    if (shape.f32_hidden_product) plan.hidden_product = pieces.take(chunk * shape.hidden * 4);
   }
   if (sums) plan.weight_sum = pieces.take(bytes_of_weight_sum(shape));
   if (shape.bias_grad && shape.bias_grad_dtype != DType::f32) plan.bias_sum = pieces.take(shape.classes * 4);

@@ -30,6 +30,8 @@ struct LinearShape {
   Reduction reduction = Reduction::mean;
   bool hidden_grad = false, weight_grad = false, bias_grad = false;
   DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
+  /// The gradient of hidden is summed in f32 and rounded after it: its product is then made in two (split_matmuls.hpp).
+  bool f32_hidden_product = false;
   bool converts_bias = false;      ///< it has another dtype than the logits
   bool converts_upstream = false;  ///< to f32, where there is more than one chunk
   std::int64_t upstreams = 0;      ///< numbers in the upstream gradient
@@ -83,8 +85,9 @@ struct LinearPlan {
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
   /// With exponentials: LinearExponentialsArguments has them.
-  LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden,
-      hidden_product;
+  LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden;
+  /// With exponentials, and where the shape has it.
+  LinearPiece hidden_product;
 };
 
 /// That with the largest chunks, of about one size; of logits unless the caller wants exponentials.

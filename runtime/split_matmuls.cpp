@@ -67,8 +67,7 @@ std::optional<SplitMatmul> split(const Matmul& matmul, std::int64_t least_work) 
   const bool alone = look_at(&Matmul::m, matmul.a_transposed) && look_at(&Matmul::n, true) &&
                      look_at(&Matmul::k, !matmul.a_transposed || matmul.b_transposed);
   if (!alone || along == nullptr) return std::nullopt;
-  // What 16 bits hold would be rounded twice.
-  if (along == &Matmul::k && matmul.accumulates && matmul.output != DType::f32) return std::nullopt;
+  if (along == &Matmul::k && matmul.output != DType::f32) return std::nullopt;
   SplitMatmul halves{.along = along, .main = matmul, .rest = matmul};
   halves.rest.*along = matmul.*along % unit;
   halves.main.*along -= halves.rest.*along;

@@ -18,12 +18,13 @@ namespace ce::runtime {
 struct SplitMatmul {
   std::int64_t Matmul::*along;  ///< m, n or k
   Matmul main;                  ///< as much of it as is a multiple of 8
-  Matmul rest;                  ///< comes first: where both add to one D, that is rounded once more
+  Matmul rest;                  ///< comes first, where both add to one D
 };
 
 /// Libraries make such products several times as slowly where the elements that lie next to each other in a matrix are no
 /// multiple of 8, such as a vocabulary of 50257: then 50256 of them and the last one take less time. None where one size
-/// alone is not to blame, rows do not begin at 16 bytes, or the product makes fewer than `least_work` multiplications.
+/// alone is not to blame, rows do not begin at 16 bytes, sums over k would be rounded to 16 bits in between, or the product
+/// makes fewer than `least_work` multiplications.
 [[nodiscard]] std::optional<SplitMatmul> split(const Matmul& matmul, std::int64_t least_work);
 
 /// Another library's algorithms, and before them the same for products in two. Their text is that of the main product's

@@ -72,7 +72,7 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   shape.logits = DType::f32;
   shape.bias_grad = true;
   shape.bias_grad_dtype = DType::bf16;
-  shape.converts_bias = shape.converts_upstream = shape.scales_weights = true;
+  shape.converts_bias = shape.converts_upstream = shape.scales_weights = shape.f32_hidden_product = true;
   shape.upstreams = 1001;
   shape.has_loss = false;
   shape.chunk_tokens = 100;
@@ -81,11 +81,12 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   const LinearPlan plan = plan_for(shape, gib);
   EXPECT_EQ(plan.schedule.chunks, 11);
   expect_apart(plan, {plan.valid_tokens, plan.hidden, plan.hidden_grad, plan.logits, plan.rounded_logits,
-                      plan.weight_sum, plan.bias_sum, plan.bias, plan.class_weight, plan.upstream,
-                      plan.divisor, plan.losses, plan.z_losses, plan.products});
+                      plan.hidden_product, plan.weight_sum, plan.bias_sum, plan.bias, plan.class_weight,
+                      plan.upstream, plan.divisor, plan.losses, plan.z_losses, plan.products});
   EXPECT_GE(plan.logits.bytes, 100 * 50257 * 4);
   EXPECT_GE(plan.valid_tokens.bytes, 8 + 1001 * 8 + 3000 * 8 + 8192);
   EXPECT_GE(plan.hidden.bytes, 100 * 4096 * 2);
+  EXPECT_GE(plan.hidden_product.bytes, 100 * 4096 * 4);
 }
 
 TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
@@ -98,6 +99,7 @@ TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
           shape.all_tokens = 20000;
           shape.vector_bytes = 40000;
         }
+        shape.f32_hidden_product = tokens == 16384;
         const LinearSchedule schedule = plan_for(shape, budget).schedule;
         EXPECT_LE(schedule.workspace_bytes, budget) << tokens << " tokens, " << budget << " bytes";
         EXPECT_LT((schedule.chunks - 1) * schedule.chunk_tokens, tokens);

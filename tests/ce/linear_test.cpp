@@ -323,6 +323,10 @@ std::vector<LinearCase> linear_cases() {
       named("mean", {}),
       named("mean_bf16",
             {.dtype = bf16, .loss_dtype = bf16, .target_dtype = DType::i32, .upstreams = 1, .strided = true}),
+      // A product that is made in f32 where rows follow each other.
+      named("odd_classes", {.hidden = 16, .classes = 41, .dtype = bf16}),
+      named("odd_classes_apart", {.hidden = 16, .classes = 41, .dtype = bf16, .strided = true}),
+      named("odd_classes_dropped", {.hidden = 64, .classes = 41, .dtype = f16, .spare = 1}),
       named("f32_logits",
             {.operation = {.cross_entropy = {.reduction = Reduction::sum, .label_smoothing = 0.1f},
                            .logits_dtype = DType::f32},

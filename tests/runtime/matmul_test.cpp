@@ -30,7 +30,7 @@ TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {
                     .n = 2048,
                     .k = 50257,
                     .input = DType::bf16,
-                    .output = DType::bf16,
+                    .output = DType::f32,
                     .a_stride = 50304,
                     .b_stride = 2048,
                     .d_stride = 2048};
@@ -48,6 +48,7 @@ TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.k = 50256; })) << "a multiple of 8";
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.m = 16; })) << "too small";
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.input = matmul.output = DType::f32; })) << "no tensor cores";
+  EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.output = DType::bf16; })) << "rounds in between";
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.a_stride = 50257; })) << "rows that begin anywhere";
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.b_stride = 2049; })) << "rows that begin anywhere";
   EXPECT_TRUE(in_one([](Matmul& matmul) { matmul.d_stride = 2049; })) << "rows that begin anywhere";
