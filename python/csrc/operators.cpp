@@ -35,6 +35,8 @@ STABLE_TORCH_LIBRARY(ce, library) {
   for (const Operator& one : operators())
     for (const std::string& name : {one.name, "_" + one.name})
       library.def((name + "(" + one.arguments + ") -> " + one.returns).c_str());
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.def(("_" + one.name + "(" + one.arguments + ") -> " + one.returns).c_str());
 }
 
 STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
@@ -44,11 +46,15 @@ STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
     library.impl(one.name.c_str(), one.boxed);
     library.impl(("_" + one.name).c_str(), one.twin);
   }
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.impl(("_" + one.name).c_str(), one.twin);
 }
 
 // The host device, of which Python decides where an operator has no underscore in front.
 STABLE_TORCH_LIBRARY_IMPL(ce, CPU, library) {
   for (const Operator& one : operators()) library.impl(("_" + one.name).c_str(), one.twin);
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.impl(("_" + one.name).c_str(), one.twin);
   for (const Operator& one : linear_operators()) library.impl(one.name.c_str(), one.boxed);
 }
 

@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C import _are_functorch_transforms_active
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 from typing_extensions import Unpack
 
 from ce import _c
-from ce.torch import _arguments, _autograd, _linear, _reference, functional
+from ce.torch import _arguments, _autograd, _linear, _native, _reference, _settings, functional
 from ce.torch.logprobs import check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
 _LEFT_OUT = -100
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
+def _with_direct_calls(function: _Function) -> _Function:
+    """Decorates :func:`linear_cross_entropy`. A matrix of hidden states and a weight of the same dtype, with class
+    indices and no option, have nothing between them and their kernels but what is needed, as in
+    :func:`ce.torch.cross_entropy`."""
+
+    @functools.wraps(function)
+    def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Any:
+        try:
+            if (
+                not options
+                and not has_torch_function_variadic(input, linear_weight, target)
+                and not torch.compiler.is_compiling()
+                and not functional.has_tangents()
+                and not _are_functorch_transforms_active()
+                and (input.is_cuda or (_settings.on_host and input.is_cpu))
+                and input.dtype is linear_weight.dtype
+                and input.dtype in functional.KERNEL_DTYPES
+                and target.dtype in functional.INDEX_DTYPES
+                and input.get_device() == linear_weight.get_device() == target.get_device()
+                and not torch.is_autocast_enabled(_device_type(input))
+                and (sizes := input.shape)[:-1] == target.shape
+                and len(sizes) == 2
+                and (weight_sizes := linear_weight.shape)[1:] == sizes[1:]
+                and 0 not in sizes
+                and weight_sizes[0] != 0
+            ):
+                return _linear.loss_of_classes(input, linear_weight, target)
+        except (AttributeError, TypeError):
+            pass  # refused below, by name
+        except (RuntimeError, ValueError) as error:
+            if _has_kernels(input, linear_weight):
+                _native.raise_from(error)
+        return function(input, linear_weight, target, **options)
+
+    return cast(_Function, linear_cross_entropy)
+
+
+@_with_direct_calls
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 @functional.with_amounts
 def linear_cross_entropy(
