@@ -713,6 +713,8 @@ def test_valid_tokens_of_a_dtype_without_kernels(device, seed):
         want = ct.linear_cross_entropy(*call, reduction="none", z_loss=0.1, **flags)
         if valid_tokens < count:
             assert made.loss.isnan().all() and made.lse.isnan().all()
+            assert (made.argmax == -1).all() and not made.hit.any()
+            assert torch.autograd.grad(made.loss.sum(), head.weight)[0].isnan().all()
             continue
         for name, fill in (("loss", 0.0), ("z_loss", 0.0), ("lse", torch.nan), ("argmax", -1), ("hit", False)):
             expected = getattr(want, name).masked_fill(left_out, fill)

@@ -351,7 +351,7 @@ def cross_entropy(
             check in ``torch.export``.
     """
     is_overridden = has_torch_function_variadic(input, target, weight)
-    if is_overridden or (check and _is_compiling()):
+    if is_overridden or (check is not False and _is_compiling() and check):
         options = {
             "ignore_index": ignore_index,
             "reduction": _reduction.legacy_get_string(size_average, reduce)
@@ -467,6 +467,15 @@ def cross_entropy(
             "divisor": divisor,
             "given_lse": given_lse,
             "upstream": upstream,
+            "inplace_backward": inplace_backward,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "return_logprob": return_logprob,
+            "return_entropy": return_entropy,
+            "return_lse_low": return_lse_low,
         }
         _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
         raise

@@ -115,9 +115,9 @@ def linear_cross_entropy(
         options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
         valid_tokens: how many tokens have another target than ignore_index, such as ``int((labels != -100).sum())`` of
             labels that are still on the CPU: then the others are in no product, and prompts that are masked cost next
-            to nothing. A larger number is right, too. The loss is NaN where more tokens count. Of a
-            token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no
-            hit; :func:`check` names rows among those that count.
+            to nothing. A larger number is right, too. The loss is NaN where more tokens count, and no row has an
+            argmax or a hit. Of a token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax
+            -1, and there is no hit; :func:`check` names rows among those that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
             sizes is first met.
         chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them
@@ -268,10 +268,16 @@ def linear_cross_entropy(
         made = tuple(of_torch)
         if valid_tokens is not None:
             left_out = target.reshape(-1) == ignore
-            excess = _excess(left_out, valid_tokens)
+            factor = _factor(left_out, valid_tokens)
+            of_none = left_out | factor.isnan()
             loss, of_z_loss, lse, argmax, hit = made[:5]
-            lse, argmax = lse.masked_fill(left_out, torch.nan), argmax.masked_fill(left_out, -1)
-            made = (loss + excess, of_z_loss + excess, lse + excess, argmax, hit)
+            made = (
+                loss * factor,
+                of_z_loss * factor,
+                lse.masked_fill(of_none, torch.nan),
+                argmax.masked_fill(of_none, -1),
+                None if hit is None else hit.masked_fill(of_none, False),
+            )
     else:
         functional.refuse_functorch(name, "linear")
         functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
@@ -319,6 +325,7 @@ def linear_cross_entropy(
     )
 
 
+@_arguments.overridable("input", "linear_weight", "index")
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 def linear_logprobs_and_entropy(
     input: Tensor,
@@ -381,8 +388,8 @@ def linear_logprobs_and_entropy(
         if valid_tokens is None:
             return logprob, entropy
         left_out = index == _LEFT_OUT
-        excess = _excess(left_out, valid_tokens)
-        return logprob.masked_fill(left_out, 0.0) + excess, entropy.masked_fill(left_out, 0.0) + excess
+        factor = _factor(left_out, valid_tokens)
+        return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
@@ -575,9 +582,9 @@ def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
         raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
 
 
-def _excess(left_out: Tensor, valid_tokens: int) -> Tensor:
-    """[]: NaN where more tokens count than the caller says, else 0."""
-    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 0.0)
+def _factor(left_out: Tensor, valid_tokens: int) -> Tensor:
+    """[]: NaN where more tokens count than the caller says, else 1: of results, and so of their gradients."""
+    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 1.0)
 
 
 def _in_kernels(
