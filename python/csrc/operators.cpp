@@ -3,8 +3,8 @@
 ///
 /// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
 /// with one is the kernel alone, for callers that have seen to those. `_eager_softmax` has all but autograd in Python: most
-/// calls of softmax reach their kernel through it alone. linear_operators() have their CPU here. Where a call is refused
-/// nothing was enqueued.
+/// calls of softmax reach their kernel through it alone, as most of cross entropy do through
+/// eager_cross_entropy_operators(). linear_operators() have their CPU here. Where a call is refused nothing was enqueued.
 
 #include "python/csrc/operators.hpp"
 

@@ -196,12 +196,13 @@ def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
             assert not (seen[-1].hidden_grad or seen[-1].weight_grad or seen[-1].bias_grad)
 
 
-def test_a_call_without_options_is_that_with_those_that_are_none(device, seed, monkeypatch):
+@pytest.mark.parametrize("sizes", [(TOKENS,), (3, 7), (1, 3, 7)])
+def test_a_call_without_options_is_that_with_those_that_are_none(sizes, device, seed, monkeypatch):
     """The direct call gives what the function with every option gives, to a bit, and refuses with its words."""
     looked_at = []
     check = ct.linear._check_layer
     monkeypatch.setattr(ct.linear, "_check_layer", lambda *given: looked_at.append(given) or check(*given))
-    head = Head(device)
+    head = Head(device, sizes=sizes)
     for leaves in (head.leaves[:2], [head.input.detach(), head.weight.detach()]):
         made = ct.linear_cross_entropy(*leaves, head.target)
         assert not looked_at

@@ -26,8 +26,8 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
 def _with_direct_calls(function: _Function) -> _Function:
-    """Decorates :func:`linear_cross_entropy`. A matrix of hidden states and a weight of the same dtype, with class
-    indices and no option, have nothing between them and their kernels but what is needed, as in
+    """Decorates :func:`linear_cross_entropy`. Hidden states and a weight of the same dtype, with class indices and
+    no option, have nothing between them and their kernels but what is needed, as in
     :func:`ce.torch.cross_entropy`."""
 
     @functools.wraps(function)
@@ -46,12 +46,13 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and input.get_device() == linear_weight.get_device() == target.get_device()
                 and not torch.is_autocast_enabled(_device_type(input))
                 and (sizes := input.shape)[:-1] == target.shape
-                and len(sizes) == 2
-                and (weight_sizes := linear_weight.shape)[1:] == sizes[1:]
+                and len(sizes) > 1
+                and (weight_sizes := linear_weight.shape)[1:] == sizes[-1:]
                 and 0 not in sizes
                 and weight_sizes[0] != 0
             ):
-                return _linear.loss_of_classes(input, linear_weight, target)
+                rows = target if target.dim() == 1 else target.reshape(-1)
+                return _linear.loss_of_classes(_flat_hidden(input), linear_weight, rows)
         except (AttributeError, TypeError):
             pass  # refused below, by name
         except (RuntimeError, ValueError) as error:
