@@ -162,7 +162,7 @@ def compared(curves: dict[str, list[float]]) -> dict[str, list[float]]:
     """Of the losses of "torch", "torch again" and "ce", what tells whether ce differs from torch by more than torch."""
 
     def difference(a: str, b: str) -> list[float]:
-        apart = [abs(x - y) for x, y in zip(curves[a], curves[b], strict=True)]
+        apart = [abs(x - y) for x, y in zip(curves[a], curves[b])]
         return [statistics.mean(apart), max(apart)]
 
     some = (0, len(curves["torch"]) // 2, -1)
