@@ -55,10 +55,13 @@ def python_training(page: Page) -> str:
              "peak memory"]]
     for name, title in (("torch", "PyTorch"), ("ce", "under `ct.patch()`")):
         rows.append([title, f"{runs[name]['step ms']:.1f} ms", f"{runs[name]['peak GiB']:.1f} GiB"])
-    own = figures["difference of two runs of torch, mean and largest"]
-    other = figures["difference of ce and torch, mean and largest"]
+    # Older figures have but what the runs reported.
+    losses = figures.get("losses by the evaluator", figures)
+    what = "Losses" if losses is figures else "Losses that one evaluator finds of the parameters"
+    own = losses["difference of two runs of torch, mean and largest"]
+    other = losses["difference of ce and torch, mean and largest"]
     return (f"{table(rows)}\n\n" + wrapped(
-        f"Losses differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
+        f"{what} differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
         f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.") + f"\n\n{python_source(page, figures)}")
 
 

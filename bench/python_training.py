@@ -4,8 +4,12 @@
     python bench/python_training.py --head [--out FILE]             # ce is ``ce.torch.LinearCrossEntropy``
 
 A small GPT on bytes of the text of this repository's documents, float32 master weights under bfloat16 autocast. torch
-runs twice with the same seed, to show how far two runs of torch differ by themselves, then ce. Under autocast torch
-rounds each row's loss to bfloat16, and ce does not: by how much either differs from float64 is said first.
+trains twice with the same seed, to show how far two runs of torch differ by themselves, then ce.
+
+Under autocast torch rounds each row's loss to bfloat16, and ce does not, so that the losses which they report differ
+before any training. What is compared is therefore the loss that one evaluator finds of each run's parameters at each
+step: torch's own functions in float32, without autocast and without a patch, with the loss in float64. It runs in a
+second training of each kind, so that it takes no part in times and memory. What the runs report stands beside it.
 """
 
 from __future__ import annotations
@@ -14,12 +18,15 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy as torch_cross_entropy  # also while F is patched
 
 import ce.torch as ct
 from python_calls import machine
@@ -59,8 +66,11 @@ class Gpt(nn.Module):
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), head(width, classes, bias=False)
 
+    def hidden(self, tokens: Tensor) -> Tensor:
+        return self.norm(self.blocks(self.embedding(tokens) + self.position))
+
     def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
-        hidden = self.norm(self.blocks(self.embedding(tokens) + self.position))
+        hidden = self.hidden(tokens)
         if isinstance(self.head, ct.LinearCrossEntropy):
             return self.head(hidden, target)
         return F.cross_entropy(self.head(hidden).flatten(0, 1), target.flatten())
@@ -72,90 +82,142 @@ def text() -> Tensor:
     return torch.tensor(list(b"\n".join(file.read_bytes() for file in documents)), dtype=torch.int64)
 
 
-def train(
-    steps: int, classes: int, batch: int, length: int, head: type[nn.Linear] = nn.Linear, seed: int = 0
-) -> dict[str, object]:
-    torch.manual_seed(seed)
-    model = Gpt(classes, width=512, layers=4, heads=8, length=length, head=head).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    data = text().cuda()
-    generator = torch.Generator(device="cuda").manual_seed(seed)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    losses, times = [], []
-    for _ in range(steps):
-        start = torch.randint(0, len(data) - length - 1, (batch,), device="cuda", generator=generator)
-        window = data[start[:, None] + torch.arange(length + 1, device="cuda")]
+def loss_of(model: Gpt, tokens: Tensor, target: Tensor) -> Tensor:
+    """The evaluator: the loss of the parameters, whatever the model's own is computed with."""
+    with torch.no_grad(), torch.autocast(tokens.device.type, enabled=False):
+        logits = F.linear(model.hidden(tokens), model.head.weight).flatten(0, 1)
+        return torch_cross_entropy(logits.double(), target.flatten())
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def train(
+    device: torch.device,
+    steps: int,
+    classes: int,
+    batch: int,
+    length: int,
+    head: type[nn.Linear] = nn.Linear,
+    evaluate: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """
+    Args:
+        evaluate: the evaluator looks at the parameters before each step; times and memory are then left out.
+
+    Returns:
+        "reported": the loss of each step as the model computes it. With evaluate "evaluated": as the evaluator does;
+        else "step ms" and, of a GPU, "peak GiB".
+    """
+    torch.manual_seed(seed)
+    model = Gpt(classes, width=512, layers=4, heads=8, length=length, head=head).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    data = text().to(device)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    reported, evaluated, times = [], [], []
+    for _ in range(steps):
+        start = torch.randint(0, len(data) - length - 1, (batch,), device=device, generator=generator)
+        window = data[start[:, None] + torch.arange(length + 1, device=device)]
+        if evaluate:
+            evaluated.append(loss_of(model, window[:, :-1], window[:, 1:]))
+        synchronize(device)
         begin = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
             loss = model(window[:, :-1], window[:, 1:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
+        synchronize(device)
         times.append((time.perf_counter() - begin) * 1e3)
-        losses.append(loss.detach())
-    return {
-        "losses": torch.stack(losses).tolist(),
-        "step ms": statistics.median(times[steps // 10 :]),
-        "peak GiB": torch.cuda.max_memory_allocated() / 2**30,
-    }
+        reported.append(loss.detach())
+    found: dict[str, Any] = {"reported": torch.stack(reported).tolist()}
+    if evaluate:
+        return {**found, "evaluated": torch.stack(evaluated).tolist()}
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
+    return {**found, "step ms": statistics.median(times[steps // 10 :]), "peak GiB": peak}
 
 
-def first_loss(classes: int, batch: int, length: int, seed: int = 0) -> dict[str, float]:
+def first_loss(device: torch.device, classes: int, batch: int, length: int, seed: int = 0) -> dict[str, float]:
     """The loss of a new model's first step, by torch and ce from the same logits, and how far from float64 it is."""
     torch.manual_seed(seed)
-    model = Gpt(classes, width=512, layers=4, heads=8, length=length).cuda()
-    window = text()[: batch * (length + 1)].view(batch, length + 1).cuda()
+    model = Gpt(classes, width=512, layers=4, heads=8, length=length).to(device)
+    window = text()[: batch * (length + 1)].view(batch, length + 1).to(device)
     logits: list[Tensor] = []
     model.head.register_forward_hook(lambda _, __, made: logits.append(made))
-    with torch.autocast("cuda", dtype=torch.bfloat16), torch.no_grad():
+    with torch.autocast(device.type, dtype=torch.bfloat16), torch.no_grad():
         losses = {"torch": model(window[:, :-1], window[:, 1:])}
         with ct.patch():
             losses["ce"] = model(window[:, :-1], window[:, 1:])
-    exact = F.cross_entropy(logits[0].flatten(0, 1).double(), window[:, 1:].flatten())
+    exact = torch_cross_entropy(logits[0].flatten(0, 1).double(), window[:, 1:].flatten())
     return {"float64": exact.item(), **{f"{name} beyond it": (loss - exact).item() for name, loss in losses.items()}}
 
 
-def main() -> None:
+def compared(curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Of the losses of "torch", "torch again" and "ce", what tells whether ce differs from torch by more than torch."""
+
+    def difference(a: str, b: str) -> list[float]:
+        apart = [abs(x - y) for x, y in zip(curves[a], curves[b])]
+        return [statistics.mean(apart), max(apart)]
+
+    some = (0, len(curves["torch"]) // 2, -1)
+    return {
+        "loss of torch at steps 1, half, last": [curves["torch"][i] for i in some],
+        "loss of ce at steps 1, half, last": [curves["ce"][i] for i in some],
+        "difference of two runs of torch, mean and largest": difference("torch", "torch again"),
+        "difference of ce and torch, mean and largest": difference("torch", "ce"),
+    }
+
+
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--classes", type=int, default=50304, help="of the output layer; a text uses 256 of them")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--head", action="store_true", help="ce is the output layer and its loss in one")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try the script at small sizes"
+    )
     parser.add_argument("--out", help="write the figures here as JSON, too")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
+    device = torch.device(arguments.device)
+    if device.type == "cpu":
+        ct.configure(cpu="host")
     shape = (arguments.steps, arguments.classes, arguments.batch, arguments.length)
     own_head = ct.LinearCrossEntropy if arguments.head else nn.Linear
     if not arguments.head:
-        ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32)
+        ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32, device=device)
     for head in {nn.Linear, own_head}:
-        train(3, *shape[1:], head)  # libraries and clocks warm up, and the head is tuned
-    first = first_loss(*shape[1:])
-    runs = {"torch": train(*shape), "torch again": train(*shape)}
-    with nullcontext() if arguments.head else ct.patch():
-        runs["ce"] = train(*shape, own_head)
+        train(device, 3, *shape[1:], head)  # libraries and clocks warm up, and the head is tuned
+    first = first_loss(device, *shape[1:])
 
-    def difference(a: str, b: str) -> list[float]:
-        return [abs(x - y) for x, y in zip(runs[a]["losses"], runs[b]["losses"])]
+    def every_run(evaluate: bool) -> dict[str, dict[str, Any]]:
+        runs = {name: train(device, *shape, evaluate=evaluate) for name in ("torch", "torch again")}
+        with nullcontext() if arguments.head else ct.patch():
+            runs["ce"] = train(device, *shape, own_head, evaluate=evaluate)
+        return runs
 
-    noise, own = difference("torch", "torch again"), difference("torch", "ce")
+    timed, looked_at = every_run(evaluate=False), every_run(evaluate=True)
+    evaluated = {name: run["evaluated"] for name, run in looked_at.items()}
+    reported = {name: run["reported"] for name, run in timed.items()}
     report = {
-        "machine": machine(),
+        "machine": machine() if device.type == "cuda" else {"device": "cpu", "torch": torch.__version__},
         "shape": dict(zip(("steps", "classes", "batch", "length"), shape)),
         "ce": "LinearCrossEntropy" if arguments.head else "patch",
-        "runs": {name: {key: run[key] for key in ("step ms", "peak GiB")} for name, run in runs.items()},
-        "loss of the first step": first,
-        "loss of torch at steps 1, half, last": [runs["torch"]["losses"][i] for i in (0, arguments.steps // 2, -1)],
-        "loss of ce": [runs["ce"]["losses"][i] for i in (0, arguments.steps // 2, -1)],
-        "difference of two runs of torch, mean and largest": [statistics.mean(noise), max(noise)],
-        "difference of ce and torch, mean and largest": [statistics.mean(own), max(own)],
+        "runs": {name: {key: run[key] for key in ("step ms", "peak GiB")} for name, run in timed.items()},
+        "losses by the evaluator": compared(evaluated),
+        "losses as reported": {"from the logits of a new model": first, **compared(reported)},
     }
     print(json.dumps(report, indent=2))
     if arguments.out:
-        Path(arguments.out).write_text(json.dumps({**report, "curves": {n: r["losses"] for n, r in runs.items()}}))
+        curves = {"curves by the evaluator": evaluated, "curves as reported": reported}
+        Path(arguments.out).write_text(json.dumps({**report, **curves}))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,8 @@ namespace {
 /// Whether flags for outputs beside the loss are in the schema.
 enum class Rest { is_said, is_left_out };
 
-/// Runs the forward operation.
-Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
-  Call call(arguments);
-  std::optional<Vector> upstream;
-  if (gradient != Gradient::none) upstream.emplace(arguments);
-  call.read_options(arguments);
-  const bool f32_loss = arguments.flag();
-  const Wanted wanted = rest == Rest::is_said ? read_wanted_beside_lse(arguments) : Wanted{};
+/// Runs the forward operation of a call whose arguments are read.
+Outputs run_forward(Call& call, Gradient gradient, Vector upstream, bool f32_loss, const Wanted& wanted) {
   call.prepare();
 
   const Tensor& like = call.logits_given;
@@ -48,13 +42,35 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   const ce_tensor loss = vector_of(outputs.loss);
   tensors.loss = &loss;
   call.bind_shared(tensors, plan);
-  if (upstream) tensors.upstream = call.bind_upstream(*upstream);
+  tensors.upstream = call.bind_upstream(upstream);
 
   Views views{};
   give_wanted(call, wanted, loss_type, tensors, views, outputs);
   require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
   if (rows) rows->finish();
   return outputs;
+}
+
+/// Runs the forward operation.
+Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
+  Call call(arguments);
+  Vector upstream;
+  if (gradient != Gradient::none) upstream = Vector(arguments);
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag();
+  return run_forward(call, gradient, std::move(upstream), f32_loss,
+                     rest == Rest::is_said ? read_wanted_beside_lse(arguments) : Wanted{});
+}
+
+/// Runs the forward operation of logits, class indices, whether the loss is float32, and the numbers of torch.
+Outputs forward_of_classes(Arguments& arguments, Gradient gradient) {
+  Tensor logits = arguments.tensor(), classes = arguments.tensor();
+  Call call(std::move(logits), std::move(classes));
+  const bool f32_loss = arguments.flag();
+  call.options = read_numbers_of_torch(arguments);
+  if (call.logits_given.elements() == 0)
+    refuse(Refusal::value_error, "cross_entropy: logits has no elements; expected rows and classes");
+  return run_forward(call, gradient, {}, f32_loss, {});
 }
 
 /// ... -> (Tensor loss, and the rest)
@@ -76,6 +92,20 @@ void cross_entropy_loss(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void cross_entropy_loss_and_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   Outputs made = forward(arguments, Gradient::fresh, Rest::is_left_out);
+  give_back(stack, made.loss, *made.grad);
+}
+
+/// ... -> Tensor loss
+void cross_entropy_of_classes(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward_of_classes(arguments, Gradient::none);
+  give_back(stack, made.loss);
+}
+
+/// ... -> (Tensor loss, Tensor grad)
+void cross_entropy_of_classes_and_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward_of_classes(arguments, Gradient::fresh);
   give_back(stack, made.loss, *made.grad);
 }
 
@@ -221,6 +251,15 @@ std::vector<Operator> cross_entropy_operators() {
       {"cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
        cross_entropy_backward_in_place},
       {"scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient},
+  };
+}
+
+std::vector<Operator> eager_cross_entropy_operators() {
+  const std::string arguments = "Tensor logits, Tensor target, bool f32_loss" + schema_of_numbers_of_torch();
+  return {
+      {"cross_entropy_of_classes", arguments, "Tensor", nullptr, cross_entropy_of_classes},
+      {"cross_entropy_of_classes_and_grad", arguments, "(Tensor loss, Tensor grad)", nullptr,
+       cross_entropy_of_classes_and_grad},
   };
 }
 

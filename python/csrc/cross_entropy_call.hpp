@@ -20,6 +20,7 @@ namespace ce_torch {
 
 /// A tensor that may be given beside the logits, as one element after the other.
 struct Vector {
+  Vector() = default;  ///< not given
   explicit Vector(Arguments& arguments) : tensor(arguments.optional_tensor()) {}
 
   /// \returns its elements; null where it is not given
@@ -34,6 +35,15 @@ struct Vector {
   std::optional<Tensor> tensor;
   ce_tensor view{};
 };
+
+/// Those of the numbers that torch has, too.
+[[nodiscard]] inline ce_cross_entropy_options read_numbers_of_torch(Arguments& arguments) {
+  ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  options.ignore_index = arguments.integer();
+  options.reduction = static_cast<ce_reduction>(arguments.integer());
+  options.label_smoothing = arguments.number();
+  return options;
+}
 
 /// The numbers of the schemas, in their order.
 [[nodiscard]] inline ce_cross_entropy_options read_numbers(Arguments& arguments) {
@@ -53,10 +63,13 @@ struct Call {
   explicit Call(Arguments& arguments)
       : logits_given(arguments.tensor()), target(arguments.tensor()), weight(arguments) {}
 
+  /// Nothing but these, and options that are set later.
+  Call(Tensor&& logits, Tensor&& classes) : logits_given(std::move(logits)), target(std::move(classes)) {}
+
   void read_options(Arguments& arguments) {
-    row_weight.emplace(arguments);
-    row_scale.emplace(arguments);
-    divisor.emplace(arguments);
+    row_weight = Vector(arguments);
+    row_scale = Vector(arguments);
+    divisor = Vector(arguments);
     options = read_numbers(arguments);
   }
 
@@ -93,9 +106,9 @@ struct Call {
   void bind_shared(Tensors& tensors, RowPlan& plan) {
     tensors.target = bind_target(plan);
     tensors.weight = weight.bind(logits_given, "weight");
-    tensors.row_weight = bind_rows(*row_weight, "row_weight");
-    tensors.row_scale = bind_rows(*row_scale, "row_scale");
-    tensors.divisor = divisor->bind(logits_given, "divisor");
+    tensors.row_weight = bind_rows(row_weight, "row_weight");
+    tensors.row_scale = bind_rows(row_scale, "row_scale");
+    tensors.divisor = divisor.bind(logits_given, "divisor");
   }
 
   /// One element a row. \throws std::runtime_error for other sizes
@@ -137,8 +150,7 @@ struct Call {
   }
 
   Tensor logits_given, target;
-  Vector weight;
-  std::optional<Vector> row_weight, row_scale, divisor;
+  Vector weight, row_weight, row_scale, divisor;
   std::size_t class_dim = 0;
   bool has_probabilities = false;
   std::optional<Input> probabilities;
@@ -188,6 +200,14 @@ void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type,
   for (const ce::c::AmountField& amount : ce::c::amount_fields)
     schema += ", float " + std::string(amount.name);
   return schema;
+}
+
+/// What read_numbers_of_torch() reads, with defaults: numbers that are left out cost a call less than those that are given.
+[[nodiscard]] inline std::string schema_of_numbers_of_torch() {
+  const ce_cross_entropy_options defaults = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  return ", int ignore_index=" + std::to_string(defaults.ignore_index) +
+         ", int reduction=" + std::to_string(defaults.reduction) +
+         ", float label_smoothing=" + std::to_string(defaults.label_smoothing);
 }
 
 /// Parts of schemas, in the order in which Call reads what they name.

@@ -3,8 +3,8 @@
 ///
 /// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
 /// with one is the kernel alone, for callers that have seen to those. `_eager_softmax` has all but autograd in Python: most
-/// calls of softmax reach their kernel through it alone. linear_operators() have their CPU here. Where a call is refused
-/// nothing was enqueued.
+/// calls of softmax reach their kernel through it alone, as most of cross entropy do through
+/// eager_cross_entropy_operators(). linear_operators() have their CPU here. Where a call is refused nothing was enqueued.
 
 #include "python/csrc/operators.hpp"
 
@@ -35,6 +35,8 @@ STABLE_TORCH_LIBRARY(ce, library) {
   for (const Operator& one : operators())
     for (const std::string& name : {one.name, "_" + one.name})
       library.def((name + "(" + one.arguments + ") -> " + one.returns).c_str());
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.def(("_" + one.name + "(" + one.arguments + ") -> " + one.returns).c_str());
 }
 
 STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
@@ -44,11 +46,15 @@ STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
     library.impl(one.name.c_str(), one.boxed);
     library.impl(("_" + one.name).c_str(), one.twin);
   }
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.impl(("_" + one.name).c_str(), one.twin);
 }
 
 // The host device, of which Python decides where an operator has no underscore in front.
 STABLE_TORCH_LIBRARY_IMPL(ce, CPU, library) {
   for (const Operator& one : operators()) library.impl(("_" + one.name).c_str(), one.twin);
+  for (const Operator& one : eager_cross_entropy_operators())
+    library.impl(("_" + one.name).c_str(), one.twin);
   for (const Operator& one : linear_operators()) library.impl(one.name.c_str(), one.boxed);
 }
 

@@ -19,6 +19,8 @@ struct Operator {
 
 [[nodiscard]] std::vector<Operator> softmax_operators();
 [[nodiscard]] std::vector<Operator> cross_entropy_operators();
+/// Twins alone: of the calls that most programs make, with few arguments, as each costs a call some of its time.
+[[nodiscard]] std::vector<Operator> eager_cross_entropy_operators();
 [[nodiscard]] std::vector<Operator> rank_operators();
 /// Those whose CPU is the host device, whatever Python decides.
 [[nodiscard]] std::vector<Operator> linear_operators();

@@ -81,7 +81,7 @@ void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.logits = &logits.rows();
   tensors.target = call.bind_target(plan);
   tensors.weight = call.weight.bind(like, "weight");
-  tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
+  tensors.row_scale = call.bind_rows(call.row_scale, "row_scale");
   tensors.statistics = &rows;
   run_or_choose(ce_cross_entropy_shard, ce_cross_entropy_shard_prepare, like, options, tensors);
   give_back(stack, statistics);
@@ -116,9 +116,9 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.merged = &merged_rows;
   tensors.target = options.probabilities != 0 ? nullptr : &call.indices;
   tensors.weight = call.weight.bind(like, "weight");
-  tensors.row_weight = call.bind_rows(*call.row_weight, "row_weight");
-  tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
-  tensors.divisor = call.divisor->bind(like, "divisor");
+  tensors.row_weight = call.bind_rows(call.row_weight, "row_weight");
+  tensors.row_scale = call.bind_rows(call.row_scale, "row_scale");
+  tensors.divisor = call.divisor.bind(like, "divisor");
   tensors.loss = &loss;
   Views views{};
   give_wanted(call, wanted, loss_type, tensors, views, outputs);

@@ -269,6 +269,26 @@ CROSS_ENTROPY = {
 }
 
 
+TWO = torch.tensor([0.1, 0.2])
+CROSS_ENTROPY |= {
+    f"several of {name}": (
+        TypeError,
+        rf"{name} is a tensor of torch\.\w+ with sizes \[2\]; expected {kind}",
+        {name: given},
+    )
+    for name, kind, given in (
+        ("label_smoothing", "a number", TWO),
+        ("z_loss", "a number", TWO),
+        ("softcap", "a number or None", TWO),
+        ("token_scaling", "a number", TWO),
+        ("ignore_index", "an integer", torch.tensor([1, 2])),
+        ("check", "True or False", torch.tensor([True, False])),
+        ("inplace_backward", "True or False", torch.tensor([True, False])),
+        ("return_argmax", "True or False", torch.tensor([True, False])),
+    )
+}
+
+
 def on(device, given):
     return {name: one.to(device) if isinstance(one, torch.Tensor) else one for name, one in given.items()}
 
@@ -279,7 +299,7 @@ def test_cross_entropy_names_what_is_wrong(requires_grad, case, device):
     kind, message, given = CROSS_ENTROPY[case]
     logits = torch.zeros(ROWS, CLASSES, device=device, requires_grad=requires_grad)
     arguments = {"input": logits, "target": torch.arange(ROWS, device=device), **on(device, given)}
-    if "upstream" in given and not requires_grad and kind is ValueError:
+    if (("upstream" in given and kind is ValueError) or "inplace_backward" in given) and not requires_grad:
         return  # nothing reads it
     for more in ({}, {"return_lse": True}) if "given_lse" not in given else ({},):
         with pytest.raises(kind, match=r"ce(\.torch\.cross_entropy)?: .*" + message):
@@ -318,6 +338,10 @@ LINEAR = {
     "bool target": (TypeError, r"target\.dtype is torch\.bool; expected", {"target": torch.zeros(4).bool()}),
     "short target": (TypeError, r"target\.dtype is torch\.int16; expected", {"target": torch.zeros(4).short()}),
     "whole weight": (TypeError, r"weight\.dtype is torch\.int64; expected", {"weight": torch.ones(CLASSES).long()}),
+    "several smoothings": (TypeError, r"label_smoothing is a tensor of torch\.float32 with", {"label_smoothing": TWO}),
+    "several tokens": (TypeError, "valid_tokens is a tensor of", {"valid_tokens": torch.tensor([1, 2])}),
+    "several flags": (TypeError, "exponentials is a tensor of", {"exponentials": torch.tensor([True, False])}),
+    "several of return_lse": (TypeError, "return_lse is a tensor of", {"return_lse": torch.tensor([True, False])}),
     "a number as options": (TypeError, "options is of type int; expected torch's Linear", {"options": 3}),
 }
 
@@ -340,6 +364,17 @@ RANKS = {
     "wide weight": (TypeError, r"weight\.dtype is torch\.float64; expected", {"weight": float64(CLASSES)}),
     "a row of weights": (ValueError, r"weight has sizes \[1, 8\]; expected \[8\]", {"weight": torch.ones(1, CLASSES)}),
     "divisor of a sum": (ValueError, "divisor is 3; expected None", {"divisor": 3, "reduction": "sum"}),
+    "several z-losses": (
+        TypeError,
+        r"z_loss is a tensor of torch\.float32 with sizes \[2\]; expected",
+        {"z_loss": TWO},
+    ),
+    "text as first_class": (TypeError, "first_class is '0'; expected an integer or None", {"first_class": "0"}),
+    "a real first_class": (TypeError, r"first_class is 0\.0; expected an integer or None", {"first_class": 0.0}),
+    "real classes": (TypeError, r"classes is 8\.0; expected an integer or None", {"classes": float(CLASSES)}),
+    "list as classes": (TypeError, "classes is of type list; expected an integer or None", {"classes": [CLASSES]}),
+    "classes on the device": (TypeError, r"classes is a tensor of torch\.int64", {"classes": torch.tensor(CLASSES)}),
+    "too many classes": (ValueError, "classes is 9223372036854775808; expected", {"classes": 2**63}),
     "number as group": (TypeError, "group is of type int; expected a ProcessGroup or None", {"group": 3}),
 }
 
@@ -370,6 +405,20 @@ def test_a_single_rank_has_all_classes(device):
             ct.vocab_parallel_cross_entropy(**{"logits": logits, "target": target, **given})
     made = ct.vocab_parallel_cross_entropy(logits, target.to(torch.uint8), classes=CLASSES - 1)
     torch.testing.assert_close(made, torch.log(torch.tensor(CLASSES - 1.0, device=device)))
+
+
+@pytest.mark.parametrize("place", ["host", "torch"])
+def test_a_ranks_layer_without_kernels_is_named_itself(place, device):
+    if device.type == "cuda" and place == "torch":
+        pytest.skip("a GPU has kernels")
+    ct.configure(cpu=place)
+    dtype = torch.float64 if place == "host" else torch.float32
+    hidden, weight = torch.ones(ROWS, 3, device=device, dtype=dtype), torch.ones(CLASSES, 3, device=device, dtype=dtype)
+    with pytest.raises(
+        ValueError,
+        match=rf"^ce\.torch\.vocab_parallel_linear_cross_entropy: input is {dtype} on {device.type}.*; expected",
+    ):
+        ct.vocab_parallel_linear_cross_entropy(hidden, weight, torch.arange(ROWS, device=device))
 
 
 def test_what_wraps_a_function_is_not_seen(device):

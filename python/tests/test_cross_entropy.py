@@ -719,3 +719,59 @@ def test_the_gradient_from_saved_rows_is_as_exact_as_that_of_one_pass(scale, com
     assert largest["none"] <= 2 * largest["sum"] + 1e-6
     output = ct.cross_entropy(logits, target, return_lse=True, return_lse_low=True, logit_scale=scale)
     assert ((output.lse.double() + output.lse_low) - torch.logsumexp(exact * scale, 1)).abs().max() < 2e-6
+
+
+def test_a_call_with_torchs_arguments_alone_converts_no_others(device, seed, monkeypatch):
+    """Each argument of an operator costs a call some of its time."""
+    given = []
+    for module, name in ((ct.functional, "_loss_of_classes"), (ct._autograd, "_of_classes_and_grad")):
+        operator = getattr(module, name)
+
+        def spy(*arguments, operator=operator):
+            given.append(arguments[2:])
+            return operator(*arguments)
+
+        monkeypatch.setattr(module, name, spy)
+    logits = torch.randn(6, 40, device=device, requires_grad=True)
+    target = torch.tensor([0, 39, -100, 5, 3, 3], device=device)
+    for input in (logits, logits.detach(), logits.bfloat16(), logits.detach().bfloat16()):
+        f32_loss = input.dtype is torch.float32
+        for options, numbers in (
+            ({}, ()),
+            ({"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}, ()),
+            ({"ignore_index": 3, "reduction": "sum"}, (3, 2, 0.0)),
+            ({"label_smoothing": 0.1}, (-100, 1, 0.1)),
+        ):
+            ours = ct.cross_entropy(input, target.clamp(min=0) if "ignore_index" in options else target, **options)
+            assert given.pop() == (f32_loss, *numbers)
+            assert not given
+            assert ours.requires_grad == input.requires_grad
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert ct.cross_entropy(logits.detach().bfloat16(), target).dtype is torch.float32
+    assert given.pop() == (True,)
+    ct.cross_entropy(logits, target, z_loss=0.1)
+    ct.cross_entropy(logits.detach(), target, weight=torch.ones(40, device=device))
+    ct.cross_entropy(logits.detach(), target.clamp(min=0).new_zeros(6, 40).float())
+    assert not given
+
+
+def test_direct_calls_have_the_documented_arguments():
+    direct = list(inspect.signature(ct.cross_entropy, follow_wrapped=False).parameters.values())[:-1]
+    documented = list(inspect.signature(ct.cross_entropy).parameters.values())
+    assert direct == documented[: len(direct)]
+    assert all(one.kind is one.KEYWORD_ONLY for one in documented[len(direct) :])
+
+
+def test_what_a_transform_has_left_behind_is_a_tensor(device, seed):
+    logits = torch.randn(4, 9, device=device, requires_grad=True)
+    target, left = torch.tensor([1, 8, -100, 0], device=device), []
+
+    def keep(x):
+        left.append(x)
+        return x.sum()
+
+    torch.func.grad(keep)(logits)
+    for call in (ct.cross_entropy, lambda x, _: ct.softmax(x, 1)[:, 0].sum()):
+        ours, expected = call(left[0], target), call(logits, target)
+        assert torch.equal(ours, expected)
+        assert torch.equal(*(torch.autograd.grad(one, logits)[0] for one in (ours, expected)))

@@ -170,8 +170,13 @@ def test_two_backwards_give_the_same(reduction, device, seed):
 
 def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
     seen = []
-    run = _linear.run
-    monkeypatch.setattr(_linear, "run", lambda *arguments: seen.append(arguments[-1]) or run(*arguments))
+    compute, flags = _linear._compute, len(_linear.Wanted._fields)
+
+    def spy(*arguments):
+        seen.append(_linear.Wanted(*arguments[-flags:]))
+        return compute(*arguments)
+
+    monkeypatch.setattr(_linear, "_compute", spy)
     head = Head(device, bias=True)
     for frozen, wanted in ((head.weight, "weight_grad"), (head.input, "hidden_grad"), (head.bias, "bias_grad")):
         for leaf in head.leaves:
@@ -181,9 +186,41 @@ def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
         loss.backward()
         assert frozen.grad is None and not getattr(seen[-1], wanted)
         frozen.requires_grad_()
+        if frozen is not head.bias:  # the direct call
+            loss = ct.linear_cross_entropy(head.input, head.weight.detach(), head.target)
+            loss.backward()
+            assert seen[-1].hidden_grad and not seen[-1].weight_grad
     with torch.no_grad():
-        ct.linear_cross_entropy(head.input, head.weight, head.target)
-    assert not (seen[-1].hidden_grad or seen[-1].weight_grad or seen[-1].bias_grad)
+        for bias in (None, head.bias):
+            ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=bias)
+            assert not (seen[-1].hidden_grad or seen[-1].weight_grad or seen[-1].bias_grad)
+
+
+@pytest.mark.parametrize("sizes", [(TOKENS,), (3, 7), (1, 3, 7)])
+def test_a_call_without_options_is_that_with_those_that_are_none(sizes, device, seed, monkeypatch):
+    """The direct call gives what the function with every option gives, to a bit, and refuses with its words."""
+    looked_at = []
+    check = ct.linear._check_layer
+    monkeypatch.setattr(ct.linear, "_check_layer", lambda *given: looked_at.append(given) or check(*given))
+    head = Head(device, sizes=sizes)
+    for leaves in (head.leaves[:2], [head.input.detach(), head.weight.detach()]):
+        made = ct.linear_cross_entropy(*leaves, head.target)
+        assert not looked_at
+        expected = ct.linear_cross_entropy(*leaves, head.target, linear_bias=None)
+        assert looked_at.pop()[0] == "linear_cross_entropy"
+        assert torch.equal(made, expected)
+        assert made.requires_grad == expected.requires_grad == leaves[0].requires_grad
+    direct, other = (
+        torch.autograd.grad(ct.linear_cross_entropy(*head.leaves, head.target, **options), head.leaves)
+        for options in ({}, {"linear_bias": None})
+    )
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(direct, other))
+    with pytest.raises(ValueError, match=r"linear_weight has sizes .*; expected \[classes, hidden\]"):
+        ct.linear_cross_entropy(head.input, head.weight[:, 1:], head.target)
+    with pytest.raises(ValueError, match=r"target has sizes .*; expected"):
+        ct.linear_cross_entropy(head.input, head.weight, head.target[1:])
+    with pytest.raises(TypeError, match="input is 'hidden'; expected a tensor"):
+        ct.linear_cross_entropy("hidden", head.weight, head.target)
 
 
 def test_a_tied_weight_gets_the_sum_of_both_gradients(device, seed):
@@ -677,6 +714,8 @@ def test_valid_tokens_of_a_dtype_without_kernels(device, seed):
         want = ct.linear_cross_entropy(*call, reduction="none", z_loss=0.1, **flags)
         if valid_tokens < count:
             assert made.loss.isnan().all() and made.lse.isnan().all()
+            assert (made.argmax == -1).all() and not made.hit.any()
+            assert torch.autograd.grad(made.loss.sum(), head.weight)[0].isnan().all()
             continue
         for name, fill in (("loss", 0.0), ("z_loss", 0.0), ("lse", torch.nan), ("argmax", -1), ("hit", False)):
             expected = getattr(want, name).masked_fill(left_out, fill)

@@ -131,12 +131,50 @@ class Asks:
         return given, named
 
 
-@pytest.mark.parametrize("function", [ct.cross_entropy, ct.linear_cross_entropy])
+OVERRIDABLE = [
+    ct.cross_entropy,
+    ct.linear_cross_entropy,
+    ct.linear_logprobs_and_entropy,
+    ct.logprobs_and_entropy,
+    ct.vocab_parallel_cross_entropy,
+    ct.vocab_parallel_linear_cross_entropy,
+]
+
+
+@pytest.mark.parametrize("function", OVERRIDABLE)
 def test_torch_function_is_given_every_keyword(function):
     parameters = inspect.signature(function).parameters.values()
     keywords = {one.name: object() for one in parameters if one.kind is one.KEYWORD_ONLY}
     _, named = function(*(Asks() for one in parameters if one.default is one.empty), **keywords)
     assert {name: named.get(name) for name in keywords} == keywords
+
+
+@pytest.mark.parametrize("function", OVERRIDABLE)
+def test_torch_function_and_modes_are_given_the_function_that_was_called(function):
+    called = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, given=(), named=None):
+            called.append(function)
+            return "seen"
+
+    needed = [name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty]
+    for place in range(len(needed)):  # any of the tensors, by place or by name
+
+        class Own(Asks):
+            @classmethod
+            def __torch_function__(cls, function, types, given=(), named=None):
+                called.append(function)
+                return "seen"
+
+        given = {name: Own() if one == place else torch.zeros(1) for one, name in enumerate(needed)}
+        assert function(*given.values()) == function(**given) == "seen"
+        with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+            function(**given, foo=1)
+    tensors = [torch.zeros(1) for _ in needed]
+    with Mode():
+        assert function(*tensors) == "seen"
+    assert called and all(one is function for one in called)
 
 
 SHAPE = (6, 24)

@@ -85,6 +85,24 @@ def test_too_few_valid_tokens_are_not_a_loss(device):
     assert none.item() == 0
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("valid_tokens", [0, 3])
+def test_with_too_few_valid_tokens_no_layer_says_anything_of_a_row(valid_tokens, reduction, device):
+    x, w = torch.randn(6, 8, device=device), torch.randn(11, 8, device=device)
+    target = torch.tensor([3, -100, 0, 10, 7, -100], device=device)
+    target[[0, 2]] = (x @ w.t()).argmax(1)[[0, 2]]  # hits
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "hit")}
+    options = {"valid_tokens": valid_tokens, "reduction": reduction, "z_loss": 0.1, **flags}
+    for made in (
+        ct.vocab_parallel_linear_cross_entropy(x, w, target, **options),
+        ct.linear_cross_entropy(x, w, target, **options),
+        ct.linear_cross_entropy(x.double(), w.double(), target, **options),
+    ):
+        assert made.loss.isnan().all() and made.z_loss.isnan().all() and made.lse.isnan().all()
+        assert made.argmax.tolist() == [-1] * 6
+        assert made.hit.tolist() == [False] * 6
+
+
 def test_sums_in_the_weights_dtype_are_rounded_by_each_chunk(device):
     x, target = torch.randn(64, 8, device=device).bfloat16(), torch.randint(0, 11, (64,), device=device)
 

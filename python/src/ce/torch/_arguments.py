@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce.torch import _reference
 
-__all__ = ["KERNEL_DTYPES", "REFUSALS", "explain", "explained", "require_dtype"]
+__all__ = ["KERNEL_DTYPES", "REFUSALS", "explain", "explained", "overridable", "require_dtype", "require_integer"]
 
 REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError)
 """What a call with arguments of wrong types may fail with."""
@@ -32,27 +33,50 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _is_number(value: Any) -> bool:
+def _is_either(value: Any) -> bool:
     return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Tensor))
 
 
+def _is_one(value: Any) -> bool:
+    return not isinstance(value, Tensor) or value.numel() == 1
+
+
+def _is_number(value: Any) -> bool:
+    return _is_either(value) and _is_one(value)
+
+
 def _is_integer(value: Any) -> bool:
-    return hasattr(value, "__index__")
+    if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+        return False
+    return hasattr(value, "__index__") and _is_one(value)
 
 
 _TENSOR = _Kind("a tensor", _is_tensor)
 _NUMBER = _Kind("a number", _is_number)
 _INTEGER = _Kind("an integer", _is_integer)
-_EITHER = _Kind("a number or a tensor", _is_number)
+_EITHER = _Kind("a number or a tensor", _is_either)
+_FLAG = _Kind("True or False", _is_one)
 _KINDS = {
     **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # but for those that are named below, too
+    **dict.fromkeys((f"return_{name}" for name in _reference.Outputs._fields), _FLAG),
+    **dict.fromkeys(("check", "inplace_backward", "exponentials", "sum_input_grad"), _FLAG),
     **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
     **dict.fromkeys(
         ("weight", "row_weight", "given_lse", "precomputed_lse", "labels", "linear_bias", "mask", "row_mask"), _TENSOR
     ),
     **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
-    **dict.fromkeys(("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens"), _INTEGER),
+    **dict.fromkeys(
+        ("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens", "first_class", "classes"), _INTEGER
+    ),
 }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (str, int, float, complex)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype} with sizes {list(value.shape)}"
+    return f"of type {type(value).__name__}"
 
 
 def explain(
@@ -74,8 +98,7 @@ def explain(
             continue
         if not kind.is_right(value):
             also = " or None" if parameters[argument].default is None else ""
-            shown = repr(value) if isinstance(value, (str, int, float, complex)) else f"of type {type(value).__name__}"
-            raise TypeError(f"{name}: {argument} is {shown}; expected {kind.expected}{also}") from None
+            raise TypeError(f"{name}: {argument} is {_shown(value)}; expected {kind.expected}{also}") from None
         if kind is _INTEGER and not -(2**63) <= value.__index__() < 2**63:
             raise ValueError(f"{name}: {argument} is {value}; expected an integer of 64 bits") from None
     if isinstance(error, TypeError):
@@ -96,7 +119,39 @@ def require_dtype(name: str, argument: str, given: Tensor, *expected: torch.dtyp
         raise TypeError(f"{name}: {argument}.dtype is {given.dtype}; expected {text}")
 
 
+def require_integer(name: str, argument: str, given: Any) -> None:
+    """Before anything else is done with it: ranks that ask for what others do not would wait for them.
+
+    Raises:
+        TypeError: neither an integer nor None; or a tensor, which would have to be waited for.
+    """
+    if given is not None and (isinstance(given, Tensor) or not _is_integer(given)):
+        raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer or None")
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def overridable(*tensors: str) -> Callable[[_Function], _Function]:
+    """Decorates a function so that ``__torch_function__`` of these arguments, and modes, are asked first. They are
+    given every option."""
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        places = [(list(signature.parameters).index(name), name) for name in tensors]
+
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            given = tuple([args[place] if place < len(args) else named.get(name) for place, name in places])
+            if has_torch_function_variadic(*given):
+                bound = signature.bind(*args, **named)
+                bound.apply_defaults()
+                return handle_torch_function(call, given, *bound.args, **bound.kwargs)
+            return function(*args, **named)
+
+        return cast(_Function, call)
+
+    return decorate
 
 
 def explained(**dtypes: tuple[torch.dtype, ...]) -> Callable[[_Function], _Function]:

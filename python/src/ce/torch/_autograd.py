@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,16 +18,17 @@ _softmax_backward = {
 }
 _forward = _native.fast(_operators._cross_entropy)
 _loss_and_grad = _native.fast(_operators._cross_entropy_loss_and_grad)
+_of_classes_and_grad = _native.fast(_operators._cross_entropy_of_classes_and_grad)
 _with_grad = _native.fast(_operators._cross_entropy_with_grad)
 _with_grad_in_place = _native.fast(_operators._cross_entropy_with_grad_)
 _backward = _native.fast(_operators._cross_entropy_backward)
 _scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _increment_version = torch.autograd.graph.increment_version
+unwrap_if_dead = torch._C._functorch.unwrap_if_dead  # of what a transform has left behind
 
 MEAN_OR_SUM = (_reference.MEAN, _reference.SUM)
 _LSE, _LOGPROB, _ENTROPY, _LSE_LOW = _reference.LSE, _reference.LOGPROB, _reference.ENTROPY, _reference.LSE_LOW
-_NO_GRADIENT_OF_THE_REST = (None,) * (7 + len(_reference.Options._fields))
 _OF_LOGPROBS = {
     (wants_entropy, saves): _reference.flags_of(
         "f32_loss", "logprob", *["entropy"] * wants_entropy, *["lse_low"] * saves
@@ -59,13 +61,13 @@ class LossAlone(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+        ctx: Any, logits: Tensor, operator: Callable[..., tuple[Tensor, Tensor]], rest: Sequence[Any]
     ) -> Tensor:
         """
         Args:
-            rest: row weights, row scales, divisor, options, and whether the loss is float32.
+            rest: what the operator takes after the logits; tensors in it have no gradient.
         """
-        loss, grad = _loss_and_grad(logits, target, weight, upstream, *rest)
+        loss, grad = operator(logits, *rest)
         ctx.save_for_backward(grad)
         return loss
 
@@ -73,7 +75,41 @@ class LossAlone(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second("cross_entropy")
         (grad,) = ctx.saved_tensors
-        return scaled(grad, grad_loss, _keeps_graph()), *_NO_GRADIENT_OF_THE_REST
+        return scaled(grad, grad_loss, _keeps_graph()), None, None
+
+
+def applied(function: Any) -> Callable[..., Any]:
+    """``function.apply`` without its part in Python, which looks after the transforms of ``torch.func``: callers have
+    seen to it that none is active."""
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    return apply
+
+
+_apply_softmax, _apply_loss_alone = applied(Softmax), applied(LossAlone)
+
+
+def softmax(input: Tensor, dim: int, logarithm: bool) -> Any:
+    """With a gradient, outside of transforms."""
+    return _apply_softmax(unwrap_if_dead(input), dim, logarithm)
+
+
+def loss_alone(logits: Tensor, *rest: Any) -> Any:
+    """With a gradient, outside of transforms.
+
+    Args:
+        rest: targets, class weights, upstream gradient, row weights, row scales, divisor, options, and whether the loss
+            is float32.
+    """
+    return _apply_loss_alone(unwrap_if_dead(logits), _loss_and_grad, rest)
+
+
+def loss_of_classes(logits: Tensor, rest: Sequence[Any]) -> Any:
+    """The same.
+
+    Args:
+        rest: class indices, whether the loss is float32, and those of torch's numbers that are not its defaults.
+    """
+    return _apply_loss_alone(unwrap_if_dead(logits), _of_classes_and_grad, rest)
 
 
 def has_classes(target: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ _CODES = {torch.float32: _c.F32, torch.float16: _c.F16, torch.bfloat16: _c.BF16}
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 _UNSET = -1
 _operators = _native.operators
+_unwrap_if_dead = _autograd.unwrap_if_dead
 _compute = _native.fast(_operators._linear_cross_entropy)
 _is_compiling = torch.compiler.is_compiling
 _INSTEAD = "torch.nn.functional.linear"
@@ -240,6 +242,24 @@ class LossAlone(torch.autograd.Function):
         _autograd.refuse_second("linear_cross_entropy", _INSTEAD)
         none = (None,) * 7
         return *(_scaled(one, grad_loss) for one in ctx.saved_tensors), *none
+
+
+_NOTHING_ELSE = (Inputs(), _reference.Options(), Memory())
+_LOSS_ALONE = {
+    f32_loss: tuple(itertools.chain(*_NOTHING_ELSE, Wanted(f32_loss=f32_loss))) for f32_loss in (False, True)
+}
+_apply_loss_alone = _autograd.applied(LossAlone)
+
+
+def loss_of_classes(hidden: Tensor, weight: Tensor, target: Tensor) -> Any:
+    """The mean loss of class indices and no option, outside of transforms and compilers."""
+    dtype = hidden.dtype
+    f32_loss = dtype is torch.float32
+    needs = needs_of(hidden, weight, None)
+    if not (needs[0] or needs[1]):
+        return _compute(hidden, weight, None, target, *_LOSS_ALONE[f32_loss])[0]
+    hidden, weight = _unwrap_if_dead(hidden), _unwrap_if_dead(weight)
+    return _apply_loss_alone(hidden, weight, None, target, *_NOTHING_ELSE, f32_loss, dtype, needs)
 
 
 class LinearCrossEntropy(torch.autograd.Function):

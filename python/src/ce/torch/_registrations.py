@@ -337,6 +337,17 @@ def _fake_loss_and_grad(
     return _fake_loss(logits, target, weight, *rest), torch.empty_like(logits)
 
 
+def _fake_of_classes(
+    logits: Tensor, target: Tensor, f32_loss: bool, ignore_index: int = 0, reduction: int = _reference.MEAN, *_: float
+) -> Tensor:
+    sizes = _row_sizes(logits) if reduction == _reference.NONE else ()
+    return logits.new_empty(sizes, dtype=torch.float32 if f32_loss else logits.dtype)
+
+
+def _fake_of_classes_and_grad(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return _fake_of_classes(logits, *rest), torch.empty_like(logits)
+
+
 def _fake_with_grad(
     logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
@@ -403,6 +414,8 @@ def _register_cross_entropy() -> None:
         _library.impl(op, kernel, "CPU")
         _native.register_fake("ce::" + op, fake)
         _native.register_fake("ce::_" + op, fake)
+    _native.register_fake("ce::_cross_entropy_of_classes", _fake_of_classes)
+    _native.register_fake("ce::_cross_entropy_of_classes_and_grad", _fake_of_classes_and_grad)
     torch.library.register_autograd("ce::cross_entropy", _gradient_of_cross_entropy, setup_context=_keep_cross_entropy)
     torch.library.register_autograd("ce::cross_entropy_from_lse", _gradient_from_lse, setup_context=_keep_from_lse)
     for op in (
@@ -415,6 +428,8 @@ def _register_cross_entropy() -> None:
     for op in (
         "cross_entropy_loss",
         "cross_entropy_loss_and_grad",
+        "cross_entropy_of_classes",
+        "cross_entropy_of_classes_and_grad",
         "cross_entropy",
         "cross_entropy_backward",
         "scale_gradient_",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypedDict, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,12 @@ from ce.torch import _arguments, _autograd, _native, _reference, _settings
 
 __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
-_KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
-_INDEX_DTYPES = frozenset((torch.int64, torch.int32))
+KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+INDEX_DTYPES = frozenset((torch.int64, torch.int32))
 _NUMBERS = (float, int)
+_NUMBERS_OF_TORCH = _reference.Options()[: _reference.Options._fields.index("label_smoothing") + 1]
+"""What the operators take in place of those of torch's options that are not given."""
+_CODES, _NONE = _c.REDUCTIONS, _reference.NONE
 _operators = _native.operators
 _eager_softmax, _eager_log_softmax = (
     _native.fast(_operators._eager_softmax),
@@ -30,9 +34,12 @@ _eager_softmax, _eager_log_softmax = (
 )
 _softmax_public = {False: _operators.softmax.default, True: _operators.log_softmax.default}
 _loss = _native.fast(_operators._cross_entropy_loss)
+_loss_of_classes = _native.fast(_operators._cross_entropy_of_classes)
 _forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
+_is_grad_enabled, _is_autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
 _new_tuple = tuple.__new__
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -80,9 +87,12 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
     try:
-        if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
+        if dim is not None and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
             try:
-                return _eager_softmax(input, dim)
+                if not input.requires_grad:
+                    return _eager_softmax(input, dim)
+                if _is_for_gradient(input):
+                    return _autograd.softmax(input, dim, False)
             except (RuntimeError, ValueError) as error:
                 if has_kernels_for(input):
                     _native.raise_from(error)
@@ -99,9 +109,12 @@ def log_softmax(
     if has_torch_function_unary(input):
         return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     try:
-        if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
+        if dim is not None and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
             try:
-                return _eager_log_softmax(input, dim)
+                if not input.requires_grad:
+                    return _eager_log_softmax(input, dim)
+                if _is_for_gradient(input):
+                    return _autograd.softmax(input, dim, True)
             except (RuntimeError, ValueError) as error:
                 if has_kernels_for(input):
                     _native.raise_from(error)
@@ -131,7 +144,7 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
     try:
         if torch.is_grad_enabled() and input.requires_grad:
             refuse_functorch(name)
-            return _autograd.Softmax.apply(input, dim, logarithm)
+            return _autograd.softmax(input, dim, logarithm)
         return (_eager_log_softmax if logarithm else _eager_softmax)(input, dim)
     except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
@@ -142,10 +155,21 @@ def has_kernels_for(tensor: Tensor) -> bool:
     sparse, nor spread over ranks (DTensor)."""
     return (
         (tensor.is_cuda or (_settings.on_host and tensor.is_cpu))
-        and tensor.dtype in _KERNEL_DTYPES
+        and tensor.dtype in KERNEL_DTYPES
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and type(tensor).__name__ != "DTensor"
+    )
+
+
+def _is_for_gradient(input: Tensor) -> bool:
+    """Whether a gradient of softmax is wanted by autograd alone, of a tensor that nothing casts first."""
+    return (
+        (input.is_cuda or (_settings.on_host and input.is_cpu))
+        and input.dtype in KERNEL_DTYPES
+        and _is_grad_enabled()
+        and not _are_functorch_transforms_active()
+        and (input.dtype is torch.float32 or not _is_autocast_enabled(input.device.type))
     )
 
 
@@ -181,6 +205,66 @@ def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = No
             )
 
 
+def _refuse(error: Exception, **given: Any) -> NoReturn:
+    """Raises what an operator failed with as torch's users expect it, or what is wrong with the arguments given."""
+    try:
+        _native.raise_from(error)
+    except _arguments.REFUSALS as known:
+        _arguments.explain(cross_entropy, known, given, _dtypes_beside(given["input"]))
+        raise
+
+
+def _with_direct_calls(function: _Function) -> _Function:
+    """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with no option but torch's has nothing
+    between it and its kernel but what is needed; every other call is the function's, with all its options."""
+
+    @functools.wraps(function)
+    def cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        **options: Any,
+    ) -> Any:
+        try:
+            if (
+                not options
+                and weight is None
+                and size_average is reduce is None
+                and not has_torch_function_variadic(input, target)
+                and not _is_compiling()
+                and forward_ad._current_level < 0
+                and (input.is_cuda or (_settings.on_host and input.is_cpu))
+                and (dtype := input.dtype) in KERNEL_DTYPES
+                and target.dtype in INDEX_DTYPES
+                and (code := _CODES.get(reduction)) is not None
+                and not _are_functorch_transforms_active()
+            ):
+                f32_loss = dtype is torch.float32 or _is_autocast_enabled(input.device.type)
+                # Numbers that are left out are not even converted.
+                numbers = (ignore_index, code, label_smoothing)
+                given = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
+                if not (input.requires_grad and _is_grad_enabled()):
+                    return _loss_of_classes(input, *given)
+                if code != _NONE:
+                    return _autograd.loss_of_classes(input, given)
+        except (AttributeError, TypeError):
+            pass  # refused below, by name
+        except (RuntimeError, ValueError) as error:
+            if has_kernels_for(input) and input.numel() != 0:
+                _refuse(error, input=input, target=target, ignore_index=ignore_index, label_smoothing=label_smoothing)
+        return function(
+            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, **options
+        )
+
+    return cast(_Function, cross_entropy)
+
+
+@_with_direct_calls
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -267,7 +351,7 @@ def cross_entropy(
             check in ``torch.export``.
     """
     is_overridden = has_torch_function_variadic(input, target, weight)
-    if is_overridden or (check and _is_compiling()):
+    if is_overridden or (check is not False and _is_compiling() and check):
         options = {
             "ignore_index": ignore_index,
             "reduction": _reduction.legacy_get_string(size_average, reduce)
@@ -299,7 +383,7 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     try:
-        code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
+        code = _CODES.get(reduction) if isinstance(reduction, str) else None
         if code is None:
             raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
         dtype = input.dtype
@@ -329,17 +413,17 @@ def cross_entropy(
         )
         asked = any(returned)
         wants_gradient = input.requires_grad and torch.is_grad_enabled()
-        # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
+        # A loss of class indices alone, with amounts that torch does not have.
         if (
             not (asked or check)
             and weight is row_weight is divisor is given_lse is None
             and (input.is_cuda or (_settings.on_host and input.is_cpu))
-            and dtype in _KERNEL_DTYPES
-            and target.dtype in _INDEX_DTYPES
+            and dtype in KERNEL_DTYPES
+            and target.dtype in INDEX_DTYPES
             and type(logit_scale) in _NUMBERS
             and input.numel() != 0
             and not _is_compiling()
-            and not has_tangents()
+            and forward_ad._current_level < 0
             and not _are_functorch_transforms_active()
         ):
             if upstream is not None:
@@ -347,10 +431,8 @@ def cross_entropy(
             try:
                 if not wants_gradient:
                     return _loss(input, target, None, None, None, None, *numbers, f32_loss)
-                if code != 0 and not inplace_backward:
-                    return _autograd.LossAlone.apply(
-                        input, target, None, upstream, None, None, None, *numbers, f32_loss
-                    )
+                if code != _reference.NONE and not inplace_backward:
+                    return _autograd.loss_alone(input, target, None, upstream, None, None, None, *numbers, f32_loss)
             except (RuntimeError, ValueError) as error:
                 if has_kernels_for(input):
                     _native.raise_from(error)
@@ -385,6 +467,15 @@ def cross_entropy(
             "divisor": divisor,
             "given_lse": given_lse,
             "upstream": upstream,
+            "inplace_backward": inplace_backward,
+            "check": check,
+            "return_z_loss": return_z_loss,
+            "return_lse": return_lse,
+            "return_argmax": return_argmax,
+            "return_hit": return_hit,
+            "return_logprob": return_logprob,
+            "return_entropy": return_entropy,
+            "return_lse_low": return_lse_low,
         }
         _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
         raise
@@ -400,7 +491,6 @@ class Amounts(TypedDict, total=False):
 
 
 _AMOUNTS = {name: inspect.signature(cross_entropy).parameters[name] for name in Amounts.__annotations__}
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def with_amounts(function: _Function) -> _Function:
@@ -482,12 +572,12 @@ def _cross_entropy(
         or target.requires_grad
         or (not is_compiling and _is_patched_in_transform("cross_entropy"))
     )
-    if not of_torch and target.dtype not in _INDEX_DTYPES:
+    if not of_torch and target.dtype not in INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
         if weight is not None and weight.dtype is dtype:
             weight = weight.to(input.dtype)
     if upstream is not None:
-        wide = torch.float32 if f32_loss and input.dtype in _KERNEL_DTYPES else input.dtype
+        wide = torch.float32 if f32_loss and input.dtype in KERNEL_DTYPES else input.dtype
         upstream = upstream_of(upstream, wide, input, name)
         if upstream.numel() != 1:
             upstream = _upstream_of_rows(upstream, input, name)
@@ -504,8 +594,8 @@ def _cross_entropy(
                 reduction=reduction,
                 label_smoothing=label_smoothing,
             )
-            return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
-        result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
+            return loss.float() if f32_loss and loss.dtype in KERNEL_DTYPES else loss
+        result_dtype = torch.float32 if f32_loss and dtype in KERNEL_DTYPES else dtype
         names = [name for name, is_wanted in zip(CrossEntropyOutput._fields[1:], returned) if is_wanted]
         outputs = _reference.cross_entropy(input, target, weight, numbers, result_dtype, upstream, *others, names)
         if code != 0 and not return_lse:
@@ -542,7 +632,7 @@ def _cross_entropy(
             if wants_gradient:
                 refuse_functorch("cross_entropy")
                 if not asked and code != 0 and not inplace_backward:
-                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, *others, *numbers, f32_loss),)
+                    made = (_autograd.loss_alone(input, target, weight, upstream, *others, *numbers, f32_loss),)
                 else:
                     made = _autograd.CrossEntropy.apply(
                         input, target, weight, upstream, others, numbers, wanted, inplace_backward, return_lse
@@ -739,7 +829,7 @@ def _same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
     if target.dtype is input.dtype:
         return target, input, False
     wider = torch.promote_types(target.dtype, input.dtype)
-    return target.to(wider), input.to(wider), wider not in _KERNEL_DTYPES
+    return target.to(wider), input.to(wider), wider not in KERNEL_DTYPES
 
 
 def _stream(tensor: Tensor) -> int:

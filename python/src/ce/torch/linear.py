@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C import _are_functorch_transforms_active
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 from typing_extensions import Unpack
 
 from ce import _c
-from ce.torch import _arguments, _autograd, _linear, _reference, functional
+from ce.torch import _arguments, _autograd, _linear, _native, _reference, _settings, functional
 from ce.torch.logprobs import check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
 _LEFT_OUT = -100
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
+def _with_direct_calls(function: _Function) -> _Function:
+    """Decorates :func:`linear_cross_entropy`. Hidden states and a weight of the same dtype, with class indices and
+    no option, have nothing between them and their kernels but what is needed, as in
+    :func:`ce.torch.cross_entropy`."""
+
+    @functools.wraps(function)
+    def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Any:
+        try:
+            if (
+                not options
+                and not has_torch_function_variadic(input, linear_weight, target)
+                and not torch.compiler.is_compiling()
+                and not functional.has_tangents()
+                and not _are_functorch_transforms_active()
+                and (input.is_cuda or (_settings.on_host and input.is_cpu))
+                and input.dtype is linear_weight.dtype
+                and input.dtype in functional.KERNEL_DTYPES
+                and target.dtype in functional.INDEX_DTYPES
+                and input.get_device() == linear_weight.get_device() == target.get_device()
+                and not torch.is_autocast_enabled(_device_type(input))
+                and (sizes := input.shape)[:-1] == target.shape
+                and len(sizes) > 1
+                and (weight_sizes := linear_weight.shape)[1:] == sizes[-1:]
+                and 0 not in sizes
+                and weight_sizes[0] != 0
+            ):
+                rows = target if target.dim() == 1 else target.reshape(-1)
+                return _linear.loss_of_classes(_flat_hidden(input), linear_weight, rows)
+        except (AttributeError, TypeError):
+            pass  # refused below, by name
+        except (RuntimeError, ValueError) as error:
+            if _has_kernels(input, linear_weight):
+                _native.raise_from(error)
+        return function(input, linear_weight, target, **options)
+
+    return cast(_Function, linear_cross_entropy)
+
+
+@_with_direct_calls
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 @functional.with_amounts
 def linear_cross_entropy(
@@ -73,9 +116,9 @@ def linear_cross_entropy(
         options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
         valid_tokens: how many tokens have another target than ignore_index, such as ``int((labels != -100).sum())`` of
             labels that are still on the CPU: then the others are in no product, and prompts that are masked cost next
-            to nothing. A larger number is right, too. The loss is NaN where more tokens count. Of a
-            token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no
-            hit; :func:`check` names rows among those that count.
+            to nothing. A larger number is right, too. The loss is NaN where more tokens count, and no row has an
+            argmax or a hit. Of a token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax
+            -1, and there is no hit; :func:`check` names rows among those that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
             sizes is first met.
         chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them
@@ -226,10 +269,16 @@ def linear_cross_entropy(
         made = tuple(of_torch)
         if valid_tokens is not None:
             left_out = target.reshape(-1) == ignore
-            excess = _excess(left_out, valid_tokens)
+            factor = _factor(left_out, valid_tokens)
+            of_none = left_out | factor.isnan()
             loss, of_z_loss, lse, argmax, hit = made[:5]
-            lse, argmax = lse.masked_fill(left_out, torch.nan), argmax.masked_fill(left_out, -1)
-            made = (loss + excess, of_z_loss + excess, lse + excess, argmax, hit)
+            made = (
+                loss * factor,
+                of_z_loss * factor,
+                lse.masked_fill(of_none, torch.nan),
+                argmax.masked_fill(of_none, -1),
+                None if hit is None else hit.masked_fill(of_none, False),
+            )
     else:
         functional.refuse_functorch(name, "linear")
         functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
@@ -277,6 +326,7 @@ def linear_cross_entropy(
     )
 
 
+@_arguments.overridable("input", "linear_weight", "index")
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
 def linear_logprobs_and_entropy(
     input: Tensor,
@@ -339,8 +389,8 @@ def linear_logprobs_and_entropy(
         if valid_tokens is None:
             return logprob, entropy
         left_out = index == _LEFT_OUT
-        excess = _excess(left_out, valid_tokens)
-        return logprob.masked_fill(left_out, 0.0) + excess, entropy.masked_fill(left_out, 0.0) + excess
+        factor = _factor(left_out, valid_tokens)
+        return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
@@ -533,9 +583,9 @@ def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
         raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
 
 
-def _excess(left_out: Tensor, valid_tokens: int) -> Tensor:
-    """[]: NaN where more tokens count than the caller says, else 0."""
-    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 0.0)
+def _factor(left_out: Tensor, valid_tokens: int) -> Tensor:
+    """[]: NaN where more tokens count than the caller says, else 1: of results, and so of their gradients."""
+    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 1.0)
 
 
 def _in_kernels(

@@ -53,6 +53,7 @@ _agreed: dict[tuple[Any, ...], bool] = {}
 _PLANS = ("automatic", "gather", "exchange")
 
 
+@_arguments.overridable("logits", "target", "weight")
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
 @functional.with_amounts
 def vocab_parallel_cross_entropy(
@@ -118,6 +119,7 @@ def vocab_parallel_cross_entropy(
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
     _require_group(_NAME, group)
+    _require_place(_NAME, first_class, classes)
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
@@ -203,6 +205,11 @@ def vocab_parallel_cross_entropy(
 def _require_group(name: str, group: Any) -> None:
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"{name}: group is of type {type(group).__name__}; expected a ProcessGroup or None")
+
+
+def _require_place(name: str, first_class: Any, classes: Any) -> None:
+    for argument, given in (("first_class", first_class), ("classes", classes)):
+        _arguments.require_integer(name, argument, given)
 
 
 def _has_group(group: Any) -> bool:

@@ -10,7 +10,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
-from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, _require_group, vocab_parallel_cross_entropy
+from ce.torch.vocab_parallel import (
+    VocabParallelOutput,
+    _has_group,
+    _require_group,
+    _require_place,
+    vocab_parallel_cross_entropy,
+)
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
 
@@ -36,6 +42,7 @@ class _Call(NamedTuple):
     """Of the weight's gradient over chunks."""
 
 
+@_arguments.overridable("input", "linear_weight", "target")
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES)
 @functional.with_amounts
 def vocab_parallel_linear_cross_entropy(
@@ -109,6 +116,7 @@ def vocab_parallel_linear_cross_entropy(
             a rank cannot: it says which, and why.
     """
     _require_group(f"ce.torch.{_NAME}", group)
+    _require_place(f"ce.torch.{_NAME}", first_class, classes)
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
@@ -126,6 +134,12 @@ def vocab_parallel_linear_cross_entropy(
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = functional.amounts_of(_NAME, amounts)
+    for name, of_layer in (("input", input), ("linear_weight", linear_weight)):
+        if not functional.has_kernels_for(of_layer):
+            raise ValueError(
+                f"ce.torch.{_NAME}: {name} is {of_layer.dtype} on {of_layer.device}; expected float32, float16 or "
+                "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
+            )
     linear._check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -242,7 +256,7 @@ class _Kept(NamedTuple):
     def of(target: Tensor, ignore_index: int, valid_tokens: int) -> _Kept:
         left_out = target == ignore_index
         order = torch.sort(left_out.to(torch.uint8), stable=True).indices[:valid_tokens]
-        return _Kept(order, left_out, linear._excess(left_out, valid_tokens) + 1.0)
+        return _Kept(order, left_out, linear._factor(left_out, valid_tokens))
 
     def gather(self, of_rows: Any) -> Any:
         return None if of_rows is None else of_rows.index_select(0, self.order)
@@ -254,7 +268,10 @@ class _Kept(NamedTuple):
             if name in _OF_ROWS or reduction == "none":
                 all_rows = one.new_zeros(self.left_out.numel()).index_copy(0, self.order, one)
                 one = all_rows.masked_fill(self.left_out, of_left_out.get(name, 0))
-            made[name] = one * self.factor if one.is_floating_point() else one
+            if one.is_floating_point():
+                made[name] = one * self.factor
+            else:
+                made[name] = one.masked_fill(self.factor.isnan(), of_left_out.get(name, 0))
         return made
 
 
