@@ -317,13 +317,20 @@ struct CrossEntropy : OperationDefaults {
 
  protected:
   CE_DEVICE void finalize_row(const Stats& stats) {
+    // Whole warps have nothing left to do where the rest is for store_row_results() alone.
+    if (!has_output && !leader) return;
     float weights = class_count(arguments);  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
       weights = (forward ? stats.weight : stats.dot).total();
     if constexpr (forward) {
       const Exponent exponent(stats.max, factor());
-      if (adds_target()) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
-      total.rest = if_scaled(exponent.relative(stats.sum));
+      const float unit = Exponent::power(exponent.at_maximum()), per_unit = reciprocal(unit);
+      // Quotients of equal numbers are 1: the entropy of a row that is next to certain follows from this sum, too.
+      const auto relative = [&](float powers) {
+        return Stats::moments && narrow ? quotient(powers, unit, per_unit) : exponent.relative(powers);
+      };
+      if (adds_target()) total.own = relative(Exponent::power(exponent_of(exponent, u_target)));
+      total.rest = if_scaled(relative(stats.sum));
       const float sum = total.rest + total.own;
       total.stats = stats;
       if constexpr (Stats::indices)
@@ -443,8 +450,8 @@ struct CrossEntropy : OperationDefaults {
         moment += moment_of(Exponent::power(own), own);
         powers += Exponent::power(own);
       }
-      total.entropy = if_scaled(log(powers / Exponent::power(largest)) -
-                                (moment / powers - largest) * (1.f / exponent_of_e));
+      const float mean = quotient(moment, powers, reciprocal(powers));
+      total.entropy = if_scaled(total.log_sum - (mean - largest) * (1.f / exponent_of_e));
     }
     if constexpr (has_target)
       total.logprob = total.own > total.rest

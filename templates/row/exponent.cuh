@@ -29,6 +29,13 @@ CE_DEVICE float weigh(float weight, float value) {
 /// The maximum as something that can be subtracted: -infinity would turn into NaN.
 CE_DEVICE float finite_or_zero(float max) { return max == -infinity() ? 0.f : max; }
 
+/// x / y to about one unit in the last place, and exact where the quotient is a float; y is a sum of exponentials with respect
+/// to their maximum, or one of them: neither it nor `per_y`, its reciprocal as reciprocal() has it, is near the limits of f32.
+CE_DEVICE float quotient(float x, float y, float per_y) {
+  const float near = x * per_y;
+  return multiply_add(multiply_add(-near, y, x), per_y, near);
+}
+
 /// e^x = power (1 + rest), for x below 88. The power is 2^t with t = x log2(e) rounded; what t has lost is in
 /// the rest, to |x| 2^-28.
 struct Exponential {
