@@ -294,6 +294,21 @@ CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
 }
 
 template <class T>
+CE_DEVICE uint32 at_least_pair(uint32 x, uint32 bound) {
+#if __CUDA_ARCH__ >= 800
+  uint32 word;
+  if constexpr (is_same<T, bf16>)
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(bound));
+  else
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(bound));
+  return word;
+#else
+  const Float2 a = unpack<T>(x), b = unpack<T>(bound);
+  return pack<T>(at_least(a.low, b.low), at_least(a.high, b.high));
+#endif
+}
+
+template <class T>
 CE_DEVICE uint32 larger_magnitude_pair(uint32 a, uint32 b) {
 #if __CUDA_ARCH__ >= 860
   uint32 word;

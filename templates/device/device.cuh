@@ -48,6 +48,7 @@
 //   multiply_add(a, b, c)          a b + c, rounded once
 //   product(a, b)                  a b, rounded by itself: never the half of a multiply-add
 //   maximum_pair<T>(a, b)          of the two elements in each of two words; prefers a number to NaN
+//   at_least_pair<T>(x, bound)     the larger of the two elements in each of two words; keeps NaN
 //   larger_magnitude_pair<T>(a, b) the same of |a| and |b|, with signs that mean nothing
 //   infinity() not_a_number()
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)

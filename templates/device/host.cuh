@@ -256,6 +256,12 @@ CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
 }
 
 template <class T>
+CE_DEVICE uint32 at_least_pair(uint32 x, uint32 bound) {
+  const Float2 a = unpack<T>(x), b = unpack<T>(bound);
+  return pack<T>(at_least(a.low, b.low), at_least(a.high, b.high));
+}
+
+template <class T>
 CE_DEVICE uint32 larger_magnitude_pair(uint32 a, uint32 b) {
   return maximum_pair<T>(a & 0x7fff7fffu, b & 0x7fff7fffu) | ((a ^ b) & 0x80008000u);
 }

@@ -162,6 +162,28 @@ CE_KERNEL(k, 32) { arguments.out[thread_index()] = is_right<f16>() && is_right<b
   for (const float value : kernel({.threads = 32})) EXPECT_EQ(value, 1.f);
 }
 
+// Each half on its own; NaN is none that a bound can be put in place of.
+TEST(HostDevice, BoundsOfPairsKeepNaN) {
+  const auto device = open_host_device();
+  const FloatKernel kernel(*device, header + R"(
+using namespace ce;
+template <class T>
+CE_DEVICE bool is_right() {
+  const uint32 nan = from_float<T>(not_a_number()).bits;
+  const auto halves = [](uint32 low, uint32 high) { return low | high << 16; };
+  const auto bits = [](float x) -> uint32 { return from_float<T>(x).bits; };
+  const uint32 one = bits(1.f), bound = bits(-4096.f), least = bits(-infinity()), most = bits(infinity());
+  bool right = at_least_pair<T>(halves(one, least), halves(bound, bound)) == halves(one, bound);
+  right = right && at_least_pair<T>(halves(bits(-8192.f), most), halves(bound, bound)) == halves(bound, most);
+  right = right && at_least_pair<T>(halves(bits(-2.f), bits(-3.f)), halves(bits(-3.f), bits(-2.f))) ==
+                       halves(bits(-2.f), bits(-2.f));
+  const Float2 both = unpack<T>(at_least_pair<T>(halves(nan, least), halves(bound, bound)));
+  return right && both.low != both.low && both.high == -4096.f;
+}
+CE_KERNEL(k, 32) { arguments.out[thread_index()] = is_right<f16>() && is_right<bf16>() ? 1.f : 0.f; })");
+  for (const float value : kernel({.threads = 32})) EXPECT_EQ(value, 1.f);
+}
+
 TEST(HostDevice, LoadsStoresAndAtomicsReachMemory) {
   const auto device = open_host_device();
   const auto module = device->load(device
