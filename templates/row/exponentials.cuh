@@ -30,22 +30,26 @@ struct Identity {
 /// Logits in bf16 as they are, but for those so far below the maximum that their exponential is 0: these are raised to one
 /// whose exponent is finite, two by one instruction. Where exponents are fused, products of logits and maxima with the factor
 /// are far smaller than the bound's.
+template <class T>
 struct FiniteExponents {
+  static constexpr bool are_finite = true;
   uint32 bound;
 
-  CE_DEVICE explicit FiniteExponents(const Exponent& exponent)
-      : bound(pack<problem::Element>(-0x1p40f / exponent.c, -0x1p40f / exponent.c)) {}
   template <bool, int n>
-  CE_DEVICE void to_exponents(Vector<problem::Element, n> vector, float (&x)[n],
-                              const Exponent& exponent) const {
+  CE_DEVICE void to_exponents(Vector<T, n> vector, float (&x)[n], const Exponent& exponent) const {
 #pragma unroll
-    for (int i = 0; i < vector.words; ++i)
-      vector.data.word[i] = at_least_pair<problem::Element>(vector.data.word[i], bound);
+    for (int i = 0; i < vector.words; ++i) vector.data.word[i] = at_least_pair<T>(vector.data.word[i], bound);
     vector.values(x);
 #pragma unroll
     for (int k = 0; k < n; ++k) x[k] = exponent.exponent(x[k]);
   }
 };
+/// For vectors like this one.
+template <class T, int n>
+CE_DEVICE FiniteExponents<T> finite_exponents(const Vector<T, n>&, const Exponent& exponent) {
+  const float bound = -0x1p40f / exponent.c;
+  return {pack<T>(bound, bound)};
+}
 
 /// No column.
 constexpr int nowhere = -0x40000000;
@@ -85,7 +89,8 @@ CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transfor
     for (int k = 1; k < vec; ++k) partial += power[k];
     if constexpr (Stats::moments) {
       const auto term = [&](int k) {
-        return is_same<Transform, FiniteExponents> ? power[k] * t[k] : moment_of(power[k], t[k]);
+        return requires { Transform::are_finite; }
+        ? power[k] * t[k] : moment_of(power[k], t[k]);
       };
       float moment = term(0);
 #pragma unroll
@@ -123,7 +128,8 @@ CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, const Transform& trans
       return sum_of_terms<true, checked>(stats, tile, transform, exponent, skipped, also);
     if constexpr (Stats::moments && is_same<problem::Element, bf16> && Tile::vec > 1 && !checked)
       if (exponent.fused)
-        return sum_of_terms<true, false>(stats, tile, FiniteExponents(exponent), exponent, skipped, also);
+        return sum_of_terms<true, false>(
+            stats, tile, finite_exponents(tile.elements[0].of_input[0], exponent), exponent, skipped, also);
     return exponent.fused ? sum_of_terms<true, checked>(stats, tile, transform, exponent, skipped, also)
                           : sum_of_terms<false, checked>(stats, tile, transform, exponent, skipped, also);
   };
