@@ -59,6 +59,7 @@ TEST_F(Linear, WrongOptionsAreNamed) {
            {{"--smoothing", "2"}, "label_smoothing is 2; expected 0 to 1"},
            {{"--smoothing", "much"}, "--smoothing is \"much\""},
            {{"--valid-tokens", "21"}, "--valid-tokens is \"21\""},
+           {{"--valid-tokens", "0"}, "--valid-tokens is \"0\"; expected a whole number from 1 to 20"},
            {{"--memory-budget", "some"}, "--memory-budget is \"some\""}}) {
     std::vector<std::string> words{"linear", "--device", "host", "--hidden", "16", "--cols", "30"};
     if (options.front() != "--tokens") words.insert(words.end(), {"--tokens", "20"});
