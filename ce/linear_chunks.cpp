@@ -46,7 +46,8 @@ tuner::RaceSubject LinearPlans::subject_of(const LinearShape& shape, const Linea
   // Hidden states and weight, and as much for the gradients.
   const std::int64_t bytes = 2 * (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype);
   std::string maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler());
-  if (shape.exponentials) maker = tuner::maker_with_templates(maker, generator::linear_template_digest(true));
+  if (shape.exponentials.has_value())
+    maker = tuner::maker_with_templates(maker, generator::linear_template_digest(true));
   return {.text = text_of(shape, largest) + (any_order_ ? " any_order" : ""),
           .maker = std::move(maker),
           .rows = shape.tokens,

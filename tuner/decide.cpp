@@ -96,7 +96,7 @@ bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
 
 /// Of which more count more. A race is one for all rows of its key.
 std::int64_t counting_rows(const cache::Measurement& measurement) {
-  return subject_of_race(measurement.key) ? 0 : measurement.rows;
+  return subject_of_race(measurement.key).has_value() ? 0 : measurement.rows;
 }
 
 /// Of two measurements of one config, the second the earlier one. A final that is not finished does not take the place of

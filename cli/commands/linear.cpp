@@ -129,6 +129,9 @@ ExitCode linear(const LinearOptions& options) {
   context.run(operation, tensors);
   context.check();
   const LinearSchedule schedule = context.schedule(operation, tensors);
+  std::vector<std::byte> made(loss.bytes());
+  loss.download(made.data());
+  const double value = generator::read_element(*loss_dtype, made.data(), 0);
   if (options.common.json)
     print({{"database", database},
            {"device", context.device_name()},
@@ -137,6 +140,7 @@ ExitCode linear(const LinearOptions& options) {
            {"classes", classes},
            {"dtype", name(*dtype)},
            {"loss_only", options.loss_only},
+           {"loss", std::isfinite(value) ? Json(value) : Json()},
            {"chunk_tokens", schedule.chunk_tokens},
            {"chunks", schedule.chunks},
            {"workspace_bytes", schedule.workspace_bytes},
