@@ -189,9 +189,9 @@ Ranked rank_all(std::span<const cache::Measurement* const> measurements,
   Ranked ranked;
   Counting& counting = ranked.counting;
   for (const cache::Measurement* measurement : measurements) {
-    const auto digest = std::find_if(digests.begin(), digests.end(), [&](const auto& one) {
-      return one.first == templates_of(*measurement);
-    });
+    const auto digest = std::find_if(
+        digests.begin(), digests.end(),
+        [templates = templates_of(*measurement)](const auto& one) { return one.first == templates; });
     if (digest == digests.end() || measurement->template_digest != digest->second) continue;
     if (has_lost_winner(*measurement, measurements)) continue;
     const cache::Measurement*& counted = counting[measurement->config];
