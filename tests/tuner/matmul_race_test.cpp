@@ -333,6 +333,13 @@ TEST_F(MatmulRace, ARaceThatHasLostItsWinnerIsMadeAgain) {
   EXPECT_FALSE(later.is_open(product(50), 0));
   EXPECT_EQ(later.choose(product(50), 0).text, "fast");
 
+  cache::Measurement earlier = all.at("fast");
+  earlier.created_at = "2000-01-01T00:00:00.000Z";
+  earlier.stage = cache::stage_of_screenings;
+  cache::Cache of_another = without("fast");
+  of_another.add(earlier);
+  EXPECT_TRUE(MatmulChooser(device, of_another).is_open(product(50), 0)) << "a row of another race";
+
   cache::Cache merged = without("fast");
   merged.add(all.at("fast"));
   EXPECT_EQ(MatmulChooser(device, merged).choose(product(50), 0).text, "fast");
