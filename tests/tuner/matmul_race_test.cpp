@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "generator/linear.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/device_decorator.hpp"
@@ -357,6 +358,27 @@ TEST_F(MatmulRace, ARaceThatHasLostAllThatWereRightIsMadeAgain) {
   cache::Cache damaged = cache::Cache::in_memory();
   damaged.add(by_config().at("fast"));
   EXPECT_TRUE(MatmulChooser(device, damaged).is_open(product(50), 0));
+}
+
+TEST_F(MatmulRace, WaysOfTemplatesOfAnotherTimeAreHistory) {
+  const RaceResult result =
+      race(device, product(50).matmul, operands(), device.library.algorithms(product(50).matmul, 0, 16), 0);
+  const cache::Key of_both = race_key("anything", device.model());
+  const auto keep = [&](const std::string& digest) {
+    const RaceSubject subject{
+        .text = "anything", .maker = maker_with_templates("compiler 1", digest), .rows = 50, .bytes = 100};
+    RaceWinners(device, cache).keep(subject, result);
+    return subject.maker;
+  };
+  EXPECT_EQ(keep("00000000000000000000000000000000"), "compiler 1, templates 00000000");
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), "");
+  EXPECT_FALSE(decide(cache, of_both));
+  const std::string todays = keep(generator::linear_template_digest(true));
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), todays);
+  keep("00000000000000000000000000000000");
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), todays) << "whoever came last";
+  ASSERT_TRUE(decide(cache, of_both));
+  EXPECT_EQ(decide(cache, of_both)->winner.text(), "fast");
 }
 
 /// A race is one for all numbers of tokens of its key.
