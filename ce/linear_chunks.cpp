@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "ce/error.hpp"
+#include "generator/linear.hpp"
+#include "tuner/decide.hpp"
 #include "tuner/verify/elements.hpp"
 
 namespace ce {
@@ -42,8 +45,11 @@ std::int64_t LinearPlans::Known::most_bytes() const noexcept {
 tuner::RaceSubject LinearPlans::subject_of(const LinearShape& shape, const LinearPlan& largest) {
   // Hidden states and weight, and as much for the gradients.
   const std::int64_t bytes = 2 * (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype);
+  std::string maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler());
+  if (shape.exponentials.has_value())
+    maker = tuner::maker_with_templates(maker, generator::linear_template_digest(true));
   return {.text = text_of(shape, largest) + (any_order_ ? " any_order" : ""),
-          .maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler()),
+          .maker = std::move(maker),
           .rows = shape.tokens,
           .bytes = bytes};
 }

@@ -13,6 +13,7 @@
 #include "base/log.hpp"
 #include "ce/error.hpp"
 #include "runtime/matmul.hpp"
+#include "tuner/decide.hpp"
 #include "tuner/verify/elements.hpp"
 
 namespace ce {
@@ -273,7 +274,7 @@ tuner::RaceSubject LinearForward::subject_of(const LinearShape& shape) {
   return {.text = fmt::format("{} tokens={} hidden={} classes={}", shape.statistics->text(),
                               std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)), shape.hidden,
                               shape.classes),
-          .maker = device_.compiler(),
+          .maker = tuner::maker_with_templates(device_.compiler(), generator::linear_template_digest(false)),
           .rows = shape.tokens,
           .bytes = (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype)};
 }

@@ -333,7 +333,9 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     }
     if (has_classes) run(call.backward, call.of_backward, stream);
   } catch (const InvalidArgument& error) {
-    throw error.in(CrossEntropy::name);
+    // Of which operations the call is made is nothing that its caller knows.
+    throw InvalidArgument(error.argument(), error.value(), error.expected(), error.where())
+        .in(CrossEntropy::name);
   }
 }
 

@@ -143,9 +143,13 @@ std::vector<Given> given(const ProblemOptions& options) {
     std::string needed;
     if (output.needs != nullptr) needed = std::string(generator::option_of(output.needs).flag) + " of ";
     if (output.of_classes) needed = "class indices of ";
+    const auto given_lse =
+        std::ranges::find(generator::cross_entropy_inputs, &generator::CrossEntropyFlags::given_lse,
+                          &generator::CrossEntropyInput::field);
+    const std::string without = output.of_all_classes ? fmt::format(" without {}", given_lse->flag) : "";
     all.push_back({output.flag, flag(options.on.*output.field),
                    [&output](const Problem& problem) { return output.is_possible(problem); },
-                   "only with " + needed + "--op cross_entropy"});
+                   "only with " + needed + "--op cross_entropy" + without});
   }
   return all;
 }

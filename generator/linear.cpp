@@ -4,16 +4,28 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/made_once.hpp"
 #include "generator/ceil_div.hpp"
 
 namespace ce::generator {
 namespace {
+
+constexpr std::string_view statistics_file = "kernels/gemm/statistics.cuh";
+/// In templates/linear/exponentials/.
+constexpr std::array<std::string_view, 6> exponentials_kernels{
+    "reference", "factors", "scale", "hidden_gradient", "order", "weight_gradient"};
+
+std::string exponentials_file(std::string_view kernel) {
+  return fmt::format("linear/exponentials/{}.cuh", kernel);
+}
 
 std::int64_t one_block(const Config&, const Problem&) { return 1; }
 
@@ -183,8 +195,7 @@ std::vector<std::string> constants_of(const LinearStatistics& statistics) {
 
 /// A kernel of templates/linear/exponentials/.
 Program exponentials_kernel(std::string_view name, const LinearStatistics& statistics, SingleKernel kernel) {
-  const std::string file = fmt::format("linear/exponentials/{}.cuh", name),
-                    entry = fmt::format("ce_linear_{}", name);
+  const std::string file = exponentials_file(name), entry = fmt::format("ce_linear_{}", name);
   kernel.file = file;
   kernel.entry = entry;
   kernel.words = fmt::format("linear_{} {}{}", name, statistics.text(), kernel.words);
@@ -251,12 +262,22 @@ Program linear_weight_gradient(const LinearStatistics& statistics, DType gradien
                               }});
 }
 
+const std::string& linear_template_digest(bool exponentials) {
+  static constinit MadeOnce<std::string> of_kernel, of_gradients;
+  return (exponentials ? of_gradients : of_kernel).get([&] {
+    std::set<std::string, std::less<>> files{std::string(statistics_file)};
+    if (exponentials)
+      for (const std::string_view kernel : exponentials_kernels) files.insert(exponentials_file(kernel));
+    return digest_of_templates(std::move(files));
+  });
+}
+
 Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile) {
   std::vector<std::string> constants = constants_of(statistics);
   constants.push_back(fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
                                   tile.columns, tile.stages, tile.cluster));
   constants.push_back(flag_constant("turns", tile.turns));
-  return single_kernel({.file = "kernels/gemm/statistics.cuh",
+  return single_kernel({.file = statistics_file,
                         .entry = "ce_linear_statistics",
                         .words = statistics.text() + " " + to_text(tile),
                         .own_arguments = true,

@@ -92,6 +92,10 @@ struct LinearFactors {
 /// "tile=128x192,stages=5,cluster=2".
 [[nodiscard]] std::string to_text(const ProductTile& tile);
 
+/// Digest of every template of that kernel, whatever its options and its tile; with exponentials also of all that make
+/// gradients of them. A race with another one is history.
+[[nodiscard]] const std::string& linear_template_digest(bool exponentials);
+
 /// Its launches take the number of blocks as the rows of a Problem.
 [[nodiscard]] Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile);
 

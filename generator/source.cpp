@@ -277,13 +277,7 @@ std::string digest_of_templates(Operation operation, const Variant& chosen) {
     files.emplace(loss_sum_file);
     for (const CrossEntropyPart& part : cross_entropy_parts) files.emplace(part.file);
   }
-  std::string all;
-  for (const std::string& file : files) all += template_text(file);
-  for (const auto& [name, text] : included_files(all)) files.insert(name);
-  std::vector<std::string_view> parts;
-  parts.reserve(files.size());
-  for (const std::string& file : files) parts.push_back(template_code(file));
-  return digest_of(parts);
+  return generator::digest_of_templates(std::move(files));
 }
 
 }  // namespace
@@ -399,6 +393,16 @@ std::string compile_key(const Source& source, std::string_view compiler) {
     parts.push_back(is_template(name, text) ? template_code(name)
                                             : others.emplace_back(without_comments(text)));
   }
+  return digest_of(parts);
+}
+
+std::string digest_of_templates(std::set<std::string, std::less<>> files) {
+  std::string all;
+  for (const std::string& file : files) all += template_text(file);
+  for (const auto& [name, text] : included_files(all)) files.insert(name);
+  std::vector<std::string_view> parts;
+  parts.reserve(files.size());
+  for (const std::string& file : files) parts.push_back(template_code(file));
   return digest_of(parts);
 }
 

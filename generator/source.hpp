@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,5 +98,9 @@ struct SingleKernel {
 /// Digest of every template that a config of this variant is generated from for this operation. A measurement
 /// with another one is history.
 [[nodiscard]] std::string template_digest(Operation operation, std::string_view variant);
+
+/// Digest of these templates and of all that they include.
+/// \param files  below templates/
+[[nodiscard]] std::string digest_of_templates(std::set<std::string, std::less<>> files);
 
 }  // namespace ce::generator

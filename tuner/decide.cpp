@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "ce/error.hpp"
 #include "generator/config.hpp"
+#include "generator/linear.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
@@ -93,11 +94,16 @@ bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   return a.config < b.config;
 }
 
+/// Of which more count more. A race is one for all rows of its key.
+std::int64_t counting_rows(const cache::Measurement& measurement) {
+  return subject_of_race(measurement.key).has_value() ? 0 : measurement.rows;
+}
+
 /// Of two measurements of one config, the second the earlier one. A final that is not finished does not take the place of
 /// one that is.
 bool counts_more(const cache::Measurement& later, const cache::Measurement& earlier) {
   const auto weight = [](const cache::Measurement& m) {
-    return std::tuple(m.stage, m.rows, m.stage <= 0 || unfinished_because(m).empty());
+    return std::tuple(m.stage, counting_rows(m), m.stage <= 0 || unfinished_because(m).empty());
   };
   return weight(later) >= weight(earlier);
 }
@@ -159,12 +165,13 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
 /// or in doubt.
 void leave_out_superseded(Counting& counting) {
   const auto is_final = [](const cache::Measurement* m) { return m != nullptr && m->stage > 0; };
-  std::int64_t most_rows = 0;
+  std::int64_t most_rows = -1;
   for (const auto& [config, measurement] : counting)
     if (is_final(measurement) && unfinished_because(*measurement).empty())
-      most_rows = std::max(most_rows, measurement->rows);
+      most_rows = std::max(most_rows, counting_rows(*measurement));
   for (auto& [config, measurement] : counting)
-    if (is_final(measurement) && measurement->rows <= most_rows && !unfinished_because(*measurement).empty())
+    if (is_final(measurement) && counting_rows(*measurement) <= most_rows &&
+        !unfinished_because(*measurement).empty())
       measurement = nullptr;
 }
 
@@ -177,16 +184,16 @@ struct Ranked {
   bool tied = false;
 };
 
-/// \param measurements  a range of pointers
-template <class Pointers>
-Ranked rank_all(const Pointers& measurements, const std::map<std::string, std::string>& digests) {
+Ranked rank_all(std::span<const cache::Measurement* const> measurements,
+                const std::map<std::string, std::string>& digests) {
   Ranked ranked;
   Counting& counting = ranked.counting;
   for (const cache::Measurement* measurement : measurements) {
-    const auto digest = std::find_if(digests.begin(), digests.end(), [&](const auto& one) {
-      return one.first == variant_in(measurement->config);
-    });
+    const auto digest = std::find_if(
+        digests.begin(), digests.end(),
+        [templates = templates_of(*measurement)](const auto& one) { return one.first == templates; });
     if (digest == digests.end() || measurement->template_digest != digest->second) continue;
+    if (has_lost_winner(*measurement, measurements)) continue;
     const cache::Measurement*& counted = counting[measurement->config];
     // A later quarantine withdraws what was measured before.
     if (measurement->outcome != cache::Outcome::measured)
@@ -205,7 +212,7 @@ Ranked rank_all(const Pointers& measurements, const std::map<std::string, std::s
       ranked.ranking.push_back({.config = measurement->config,
                                 .template_digest = measurement->template_digest,
                                 .stage = measurement->stage,
-                                .rows = measurement->rows,
+                                .rows = counting_rows(*measurement),
                                 .median_us = measurement->median_us,
                                 .registers = measurement->registers,
                                 .created_at = measurement->created_at});
@@ -286,6 +293,20 @@ bool is_current(const cache::Measurement& measurement, generator::Operation oper
 
 std::string variant_of(std::string_view config) { return std::string(variant_in(config)); }
 
+std::string_view templates_of(const cache::Measurement& measurement) {
+  return subject_of_race(measurement.key) ? "" : variant_in(measurement.config);
+}
+
+bool has_lost_winner(const cache::Measurement& measurement,
+                     std::span<const cache::Measurement* const> measurements) {
+  if (measurement.stage <= 0 || !subject_of_race(measurement.key)) return false;
+  const auto winner = measurement.environment.find(winner_of_race);
+  return winner != measurement.environment.end() && winner->second != measurement.config &&
+         std::none_of(measurements.begin(), measurements.end(), [&](const cache::Measurement* other) {
+           return other->config == winner->second && other->created_at == measurement.created_at;
+         });
+}
+
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 std::string kept_reason(std::string reason) {
@@ -349,6 +370,27 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   return decision;
 }
 
+namespace {
+
+constexpr std::string_view before_digest = ", templates ";
+constexpr std::size_t digits_of_maker = 8;
+
+bool has_todays_templates(std::string_view maker) {
+  const std::size_t at = maker.rfind(before_digest);
+  if (at == std::string_view::npos) return true;
+  const auto ends_with = [digits = maker.substr(at + before_digest.size())](const std::string& digest) {
+    return digits == std::string_view(digest).substr(0, digits_of_maker);
+  };
+  return ends_with(generator::linear_template_digest(false)) ||
+         ends_with(generator::linear_template_digest(true));
+}
+
+}  // namespace
+
+std::string maker_with_templates(std::string_view maker, std::string_view template_digest) {
+  return fmt::format("{}{}{}", maker, before_digest, template_digest.substr(0, digits_of_maker));
+}
+
 std::string maker_of_race(std::span<const cache::Measurement> measurements) {
   // Of the last final, else of the last that was tried.
   const auto order = [](const cache::Measurement& measurement) {
@@ -357,17 +399,16 @@ std::string maker_of_race(std::span<const cache::Measurement> measurements) {
   };
   const cache::Measurement* last = nullptr;
   for (const cache::Measurement& measurement : measurements)
-    if (last == nullptr || order(measurement) >= order(*last)) last = &measurement;
+    if (has_todays_templates(measurement.template_digest) &&
+        (last == nullptr || order(measurement) >= order(*last)))
+      last = &measurement;
   return last == nullptr ? "" : last->template_digest;
 }
 
 std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,
                                     std::string_view maker) {
   const std::string own = maker.empty() ? maker_of_race(measurements) : std::string(maker);
-  std::map<std::string, std::string> digests;
-  for (const cache::Measurement& measurement : measurements)
-    digests.emplace(variant_of(measurement.config), own);
-  return decide(measurements, digests);
+  return own.empty() ? std::nullopt : decide(measurements, {{"", own}});
 }
 
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements) {

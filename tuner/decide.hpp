@@ -42,8 +42,9 @@ inline constexpr double tie = 0.003;
 /// How much faster, relative, another way must be than the one that runs without a race: less is noise.
 inline constexpr double least_gain = 0.005;
 
-/// The name in an environment of that way.
+/// The names in an environment of that way, and of the one that has won. A race in which none was right has neither.
 inline constexpr const char* first_of_race = "first";
+inline constexpr const char* winner_of_race = "winner";
 
 /// The winner among measurements made with today's templates, of configs that can work for their key: what an import or
 /// an edited database has beside them is passed over. Here the texts of configs are parsed, once: what serves is handed on as
@@ -56,7 +57,7 @@ inline constexpr const char* first_of_race = "first";
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              generator::Operation operation);
 
-/// The same with the templates of another time, whose digests are given by variant.
+/// The same with the templates of another time, whose digests are given by templates_of().
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              const std::map<std::string, std::string>& digests);
 
@@ -79,8 +80,8 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 /// The winner of a race: the fastest of the last final, or the way that runs without a race where none gains least_gain on
 /// it. Its texts are their maker's, and its configs here are empty.
 /// \param measurements  of the key of a race
-/// \param maker  whose ways may win, with its version, which stands in the place of a template digest; empty for that of
-///               the last final
+/// \param maker  whose ways may win, with its version, which stands in the place of a template digest; empty for
+///               maker_of_race()
 [[nodiscard]] std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,
                                                   std::string_view maker = {});
 
@@ -91,6 +92,16 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);
+
+/// What is another where the template digest of the measurement is: its variant; "" of a race, all of whose ways have one
+/// maker.
+[[nodiscard]] std::string_view templates_of(const cache::Measurement& measurement);
+
+/// Whether it is of a race's final whose winner is not among them, which a damaged database has lost: whom that has beaten
+/// must not win in its place.
+/// \param measurements  of its key
+[[nodiscard]] bool has_lost_winner(const cache::Measurement& measurement,
+                                   std::span<const cache::Measurement* const> measurements);
 
 /// Of a reason: a compiler's messages are long.
 [[nodiscard]] std::string first_line(std::string_view text);
@@ -115,7 +126,10 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 /// Whether the measurement was made with the templates of this program.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
 
-/// The maker of the last final of a race; empty where there is none.
+/// The maker of a race whose ways are kernels of this library, too: a change of their templates is another version of it.
+[[nodiscard]] std::string maker_with_templates(std::string_view maker, std::string_view template_digest);
+
+/// The maker of the last final of a race, of those with today's templates; empty where there is none.
 [[nodiscard]] std::string maker_of_race(std::span<const cache::Measurement> measurements);
 
 }  // namespace ce::tuner

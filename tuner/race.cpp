@@ -46,6 +46,7 @@ bool are_all_wrong(std::span<const cache::Measurement> measurements, std::string
   for (const cache::Measurement& measurement : measurements) {
     if (measurement.template_digest != maker) continue;
     if (measurement.outcome != cache::Outcome::quarantined) return false;
+    if (measurement.environment.contains(first_of_race)) return false;  // some were right, which are lost
     any = true;
   }
   return any;
@@ -161,7 +162,10 @@ void RaceWinners::keep(const RaceSubject& subject, const RaceResult& result) {
   if (result.runners < 2 && result.wrong == 0) return;
   runtime::Environment environment = environment_now(device_);
   environment["made_by"] = subject.maker;
-  if (!result.first.empty()) environment[first_of_race] = result.first;
+  if (!result.first.empty()) {
+    environment[first_of_race] = result.first;
+    environment[winner_of_race] = result.winner;
+  }
   if (!result.cut_short.empty()) {
     environment["cut_short"] = result.cut_short;
     environment[bound_of_race] = fmt::format("{:g}", seconds_);

@@ -16,8 +16,6 @@ namespace {
 
 using cache::Measurement;
 
-constexpr std::size_t shown_digits = 8;
-
 Evidence::Sides sides_of(std::span<const Measurement* const> before,
                          std::span<const Measurement* const> after) {
   return {to_runs(before), to_runs(after, *before.front())};
@@ -42,22 +40,18 @@ std::string environment_of(std::span<const Measurement* const> runs, const char*
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
-/// The maker of a race's ways in full: it is no digest.
-std::string_view shown(std::string_view template_digest) {
-  const bool is_digest = template_digest.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  return is_digest ? template_digest.substr(0, shown_digits) : template_digest;
-}
-
-/// Variants that both have, with other digests.
+/// Variants that both have, with other digests. Of races the maker of their ways.
 void add_templates(std::vector<Change>& changes, const Software& before, const Software& after) {
   std::string old, now;
+  bool raced = false;
   for (const auto& [variant, digest] : before.templates) {
     const auto other = after.templates.find(variant);
     if (other == after.templates.end() || other->second == digest) continue;
+    raced = variant.empty();
     for (const auto& [text, its] : {std::pair{&old, &digest}, std::pair{&now, &other->second}})
-      *text += fmt::format("{}{} {}", text->empty() ? "" : ", ", variant, shown(*its));
+      *text += (text->empty() ? "" : ", ") + templates_text(variant, *its);
   }
-  if (!old.empty()) changes.push_back({"templates", old, now});
+  if (!old.empty()) changes.push_back({raced ? "maker" : "templates", old, now});
 }
 
 std::vector<Change> changes_of(const Population& before, const Population& after) {

@@ -12,7 +12,7 @@
 namespace ce::tuner {
 
 struct Change {
-  std::string what;  ///< driver, toolkit, library, templates, or gpu
+  std::string what;  ///< driver, toolkit, library, templates (maker of a race), or gpu
   std::string before, after;
 
   friend bool operator==(const Change&, const Change&) = default;

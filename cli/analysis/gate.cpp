@@ -132,6 +132,8 @@ std::string count_text(const Gate& gate) {
   for (const GateResult result : {GateResult::slower, GateResult::not_compared, GateResult::unsure,
                                   GateResult::accepted, GateResult::passed})
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", gate.count(result), name(result));
+  if (gate.races_left_out > 0)
+    text += fmt::format("; {} left out: not made again", counted(gate.races_left_out, "race"));
   return text;
 }
 
@@ -174,9 +176,14 @@ std::size_t Gate::count(GateResult result) const {
       std::count_if(problems.begin(), problems.end(), [&](const auto& p) { return p.result == result; }));
 }
 
+bool Gate::compares_kernels() const {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const ProblemFinding& finding) { return !tuner::subject_of_race(finding.key); });
+}
+
 ExitCode Gate::code(bool unsure_pass) const {
   if (count(GateResult::slower) > 0) return ExitCode::regression;
-  if (findings.empty() || count(GateResult::not_compared) > 0) return ExitCode::nothing_compared;
+  if (!compares_kernels() || count(GateResult::not_compared) > 0) return ExitCode::nothing_compared;
   if (count(GateResult::unsure) > 0 && !unsure_pass) return ExitCode::unsure_regression;
   return ExitCode::success;
 }
@@ -192,7 +199,10 @@ Gate gate_of(const std::list<Case>& cases, const std::map<std::string, Accepted>
     const std::string id = one.key.id();
     const auto finding = findings.find(id);
     // No check times a race again: where one was not, that is nothing that a change has to answer for.
-    if (finding == findings.end() && tuner::subject_of_race(one.key)) continue;
+    if (finding == findings.end() && tuner::subject_of_race(one.key)) {
+      ++gate.races_left_out;
+      continue;
+    }
     const auto exception = accepted.find(id);
     GatedProblem problem{.key = one.key,
                          .title = one.title,
@@ -234,6 +244,7 @@ Json json_of(const Gate& gate, bool unsure_pass) {
         gate.count(result);
   return {{"problems", problems},
           {"summary", summary},
+          {"races_left_out", gate.races_left_out},
           {"notes", gate.notes},
           {"exit_code", static_cast<int>(gate.code(unsure_pass))}};
 }

@@ -50,6 +50,7 @@ struct Gate {
   std::vector<ProblemFinding> findings;
   std::vector<GatedProblem> problems;  ///< those that hold it up first
   std::vector<std::string> notes;      ///< on what was accepted and need not be any more
+  std::int64_t races_left_out = 0;     ///< that were not made again, which is nothing that a check does
 
   Gate() = default;
   Gate(const Gate&) = delete;  // the problems point into the findings
@@ -58,8 +59,10 @@ struct Gate {
   Gate& operator=(Gate&&) = default;
 
   [[nodiscard]] std::size_t count(GateResult result) const;
+  /// Whether any kernel was: a gate that compared nothing else than races does not pass.
+  [[nodiscard]] bool compares_kernels() const;
   /// ExitCode::regression where anything is slower; else nothing_compared where something that must be was not, or
-  /// nothing was; else unsure_regression, unless those pass; else success.
+  /// no kernel was; else unsure_regression, unless those pass; else success.
   [[nodiscard]] ExitCode code(bool unsure_pass) const;
 };
 

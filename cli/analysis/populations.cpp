@@ -1,5 +1,7 @@
 #include "cli/analysis/populations.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -134,8 +136,13 @@ Software software_of(const cache::Environment& environment) {
 
 Software software_of(const Measurement& measurement) {
   Software software = software_of(measurement.environment);
-  software.templates.emplace(variant_of(measurement.config), measurement.template_digest);
+  software.templates.emplace(templates_of(measurement), measurement.template_digest);
   return software;
+}
+
+std::string templates_text(std::string_view variant, std::string_view digest) {
+  constexpr std::size_t digits = 8;
+  return variant.empty() ? std::string(digest) : fmt::format("{} {}", variant, digest.substr(0, digits));
 }
 
 std::vector<const Measurement*> Population::runs_of(const std::string& config) const {
@@ -147,14 +154,18 @@ std::vector<const Measurement*> Population::runs_of(const std::string& config) c
 
 std::vector<Population> populations_of(std::span<const Measurement> measurements,
                                        const std::function<bool(const Measurement&)>& chosen) {
+  std::vector<const Measurement*> all;
+  all.reserve(measurements.size());
+  for (const Measurement& measurement : measurements) all.push_back(&measurement);
   std::vector<Population> populations;
   std::unordered_map<const cache::Environment::Map*, Software> known;
   for (const Measurement& measurement : measurements) {
-    if (!counts(measurement) || (chosen && !chosen(measurement))) continue;
+    if (!counts(measurement) || (chosen && !chosen(measurement)) || has_lost_winner(measurement, all))
+      continue;
     const auto [environments, is_new] = known.try_emplace(&measurement.environment.map());
     if (is_new) environments->second = software_of(measurement.environment);
     Software software = environments->second;
-    software.templates.emplace(variant_of(measurement.config), measurement.template_digest);
+    software.templates.emplace(templates_of(measurement), measurement.template_digest);
     // The newest first, so that a variant that is new joins that.
     auto own = std::find_if(populations.rbegin(), populations.rend(), [&](const Population& population) {
       return has_room_for(population, measurement, software);
@@ -168,9 +179,6 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
     own->runs.push_back(&measurement);
     std::rotate(populations.rbegin(), own, own + 1);
   }
-  std::vector<const Measurement*> all;
-  all.reserve(measurements.size());
-  for (const Measurement& measurement : measurements) all.push_back(&measurement);
   for (Population& population : populations) population.winner = winner_of(population, all);
   return populations;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/measurement.hpp"
@@ -18,12 +19,15 @@ namespace ce::tuner {
 /// What a measurement was made with. "-" for what its environment does not tell.
 struct Software {
   std::string driver, toolkit, library;
-  std::map<std::string, std::string> templates;  ///< digests by variant
+  std::map<std::string, std::string> templates;  ///< digests by tuner::templates_of()
 };
 
 [[nodiscard]] Software software_of(const cache::Measurement& measurement);
 /// The same without templates.
 [[nodiscard]] Software software_of(const cache::Environment& environment);
+
+/// One of its templates, for people: "block 1a2b3c4d"; of a race its maker.
+[[nodiscard]] std::string templates_text(std::string_view variant, std::string_view digest);
 
 /// Runs of one key that were made with the same software, on as many rows.
 struct Population {

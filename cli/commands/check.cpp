@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <list>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "cli/progress.hpp"
 #include "cli/say.hpp"
 #include "cli/units.hpp"
+#include "tuner/key.hpp"
 #include "tuner/strategy.hpp"
 
 namespace ce::cli {
@@ -288,6 +290,18 @@ int count_in(const char* option, const std::string& text, int usual) {
   return text.empty() ? usual : static_cast<int>(parse_count(option, text, 1, most));
 }
 
+/// Races of the device, which the calls that make them time.
+std::int64_t races_on(const cache::Cache& cache, const runtime::Model& model) {
+  const std::vector<cache::KeySummary> keys = cache.keys();
+  return std::ranges::count_if(keys, [&](const cache::KeySummary& summary) {
+    return summary.key.device == model.key() && tuner::subject_of_race(summary.key);
+  });
+}
+
+std::string races_text(std::int64_t races) {
+  return races == 0 ? "" : counted(races, "race") + " left out: the calls that make them time them\n";
+}
+
 Failure unreached(std::size_t problems, const std::string& budget) {
   return {
       .code = ExitCode::out_of_budget,
@@ -303,7 +317,7 @@ ExitCode decisive(ExitCode found, ExitCode failed) {
 
 /// What the other GPUs have timed of the same, against this one as it was timed now.
 ExitCode tell_against_fleet(const CheckOptions& options, const TuningRun& run, const cache::Cache& cache,
-                            const std::string& started, std::size_t left_out) {
+                            const std::string& started, std::size_t left_out, std::int64_t races) {
   const std::string own = gpu_of(run.environment);
   Fleet fleet = fleet_of(cache, [&](const Measurement& measurement) {
     return gpu_of(measurement.environment) != own || measurement.created_at >= started;
@@ -314,10 +328,11 @@ ExitCode tell_against_fleet(const CheckOptions& options, const TuningRun& run, c
     Json document = json_of(run);
     document.update(json_of(fleet));
     document["not_reached"] = left_out;
+    document["races_left_out"] = races;
     if (run.failure) document["error"] = json_of(*run.failure);
     print(document);
   } else {
-    print_text("{}", text_of(fleet, true));
+    print_text("{}{}", text_of(fleet, true), races_text(races));
   }
   const ExitCode found = exit_code_of(fleet), failed = verdict(run, "what was measured", "");
   return decisive(found, failed);
@@ -352,18 +367,20 @@ ExitCode check(const CheckOptions& options) {
   end_run(run, cache);
   if (left_out > 0 && !run.failure) run.failure = unreached(left_out, options.budget);
 
-  if (!options.against.empty()) return tell_against_fleet(options, run, cache, started, left_out);
+  const std::int64_t races = races_on(cache, device->model());
+  if (!options.against.empty()) return tell_against_fleet(options, run, cache, started, left_out, races);
   const std::vector<ProblemFinding> findings = findings_since(cache, device->model(), started);
   if (options.common.json) {
     Json document = json_of(run);
     document.update(json_of(findings));
     document["rivals"] = json_of_rivals(problems);
     document["not_reached"] = left_out;
+    document["races_left_out"] = races;
     if (run.failure) document["error"] = json_of(*run.failure);
     print(document);
   } else {
     const std::string again = fmt::format("ce-tune regressions --since {}", started);
-    print_text("{}{}", text_of(findings, options.all, again), rivals_text(problems));
+    print_text("{}{}{}", text_of(findings, options.all, again), rivals_text(problems), races_text(races));
   }
   const ExitCode found = exit_code_of(findings), failed = verdict(run, "what was measured", "");
   return decisive(found, failed);

@@ -88,7 +88,12 @@ ExitCode gate(const GateOptions& options) {
   else
     print_text("{}", text_of(result));
   if (options.github) print_text("{}", annotations_of(result, options.unsure_pass));
-  if (keys.empty()) say("ce-tune: the baseline has no problem: a gate that compared nothing does not pass\n");
+  if (keys.empty())
+    say("ce-tune: the baseline has no problem: a gate that compared nothing does not pass\n");
+  else if (!result.findings.empty() && !result.compares_kernels())
+    say("ce-tune: races alone were compared: a gate that compared no kernel does not pass\n");
+  else if (result.findings.empty() && result.races_left_out > 0)
+    say("ce-tune: races are timed by the calls that make them, not by a check: nothing was compared\n");
   return code;
 }
 

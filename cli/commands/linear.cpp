@@ -67,11 +67,18 @@ Memory random_memory(Context& context, DType dtype, std::int64_t elements, doubl
   return memory;
 }
 
-Memory random_targets(Context& context, std::int64_t tokens, std::int64_t classes) {
+/// \param valid  tokens that count, evenly among all
+Memory random_targets(Context& context, std::int64_t tokens, std::int64_t valid, std::int64_t classes,
+                      std::int64_t ignored) {
   std::mt19937_64 random(2);
   std::vector<std::int64_t> targets(static_cast<std::size_t>(tokens));
   std::uniform_int_distribution<std::int64_t> any(0, classes - 1);
-  for (std::int64_t& target : targets) target = any(random);
+  std::int64_t token = 0;
+  for (std::int64_t& target : targets) {
+    const bool counts = (token + 1) * valid / tokens > token * valid / tokens;
+    target = counts ? any(random) : ignored;
+    ++token;
+  }
   Memory memory = context.allocate(targets.size() * sizeof(std::int64_t));
   memory.upload(targets.data());
   return memory;
@@ -93,7 +100,7 @@ ExitCode linear(const LinearOptions& options) {
   if (!options.memory_budget.empty())
     operation.memory_budget = parse_size("--memory-budget", options.memory_budget);
   if (!options.valid_tokens.empty())
-    operation.valid_tokens = parse_count("--valid-tokens", options.valid_tokens, 0, tokens);
+    operation.valid_tokens = parse_count("--valid-tokens", options.valid_tokens, 1, tokens);
   const std::string database = database_path(options.common).string();
   if (const cache::Status status = cache::Cache::open(database).status(); !status.persistent)
     throw DatabaseError(fmt::format("nothing that is measured would be kept: {}", status.problem));
@@ -101,7 +108,9 @@ ExitCode linear(const LinearOptions& options) {
       {.device = options.common.device, .database = database, .policy = Policy::tune, .tuning_seconds = 0});
   const Memory x = random_memory(context, *dtype, tokens * hidden, 1),
                w = random_memory(context, *dtype, classes * hidden, 1 / std::sqrt(double(hidden))),
-               t = random_targets(context, tokens, classes), loss = context.allocate(sizeof(float));
+               t = random_targets(context, tokens, operation.valid_tokens.value_or(tokens), classes,
+                                  options.operation.ignore_index),
+               loss = context.allocate(sizeof(float));
   LinearCrossEntropy::Tensors tensors{
       .hidden = {.data = x.data(), .dtype = *dtype, .rows = tokens, .columns = hidden},
       .weight = {.data = w.data(), .dtype = *dtype, .rows = classes, .columns = hidden},
@@ -120,6 +129,9 @@ ExitCode linear(const LinearOptions& options) {
   context.run(operation, tensors);
   context.check();
   const LinearSchedule schedule = context.schedule(operation, tensors);
+  std::vector<std::byte> made(loss.bytes());
+  loss.download(made.data());
+  const double value = generator::read_element(*loss_dtype, made.data(), 0);
   if (options.common.json)
     print({{"database", database},
            {"device", context.device_name()},
@@ -128,6 +140,7 @@ ExitCode linear(const LinearOptions& options) {
            {"classes", classes},
            {"dtype", name(*dtype)},
            {"loss_only", options.loss_only},
+           {"loss", std::isfinite(value) ? Json(value) : Json()},
            {"chunk_tokens", schedule.chunk_tokens},
            {"chunks", schedule.chunks},
            {"workspace_bytes", schedule.workspace_bytes},

@@ -40,10 +40,6 @@ constexpr int widest_bar = 24;
 constexpr std::size_t digest_digits = 8;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// What a change of the templates may make slower: a variant; of a race all of its ways, whose library changes as one.
-std::string templates_of(const Measurement& measurement) {
-  return tuner::subject_of_race(measurement.key) ? "" : tuner::variant_of(measurement.config);
-}
 std::string templates_text(const Measurement& measurement) {
   return tuner::subject_of_race(measurement.key) ? measurement.template_digest
                                                  : measurement.template_digest.substr(0, digest_digits);
@@ -53,7 +49,7 @@ std::string templates_text(const Measurement& measurement) {
 struct Generation {
   std::string driver, compiler;
   std::string first_at, last_at;
-  std::map<std::string, std::string> templates;  ///< digests by variant
+  std::map<std::string, std::string> templates;  ///< digests by tuner::templates_of()
   std::set<std::string> configs;
   std::map<std::string, std::vector<const Measurement*>>
       runs;  ///< by config: those of its highest stage and most rows
@@ -75,12 +71,12 @@ struct Generation {
   }
 
   [[nodiscard]] bool has(const Measurement& measurement, const tuner::Software& software) const {
-    const auto known = templates.find(templates_of(measurement));
+    const auto known = templates.find(std::string(tuner::templates_of(measurement)));
     return driver == software.driver && compiler == software.toolkit &&
            (known == templates.end() || known->second == measurement.template_digest);
   }
   void add(const Measurement& measurement) {
-    templates[templates_of(measurement)] = measurement.template_digest;
+    templates[std::string(tuner::templates_of(measurement))] = measurement.template_digest;
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;

@@ -13,12 +13,10 @@ namespace {
 using tuner::Finding;
 using tuner::Verdict;
 
-constexpr std::size_t period_digits = 8;
-
 std::string templates_html(const tuner::Software& software, const Redaction& redaction) {
   std::vector<std::string> texts;
   for (const auto& [variant, digest] : software.templates)
-    texts.push_back(fmt::format("{} {}", variant, digest.substr(0, period_digits)));
+    texts.push_back(tuner::templates_text(variant, digest));
   return redaction.html(fmt::format("{}", fmt::join(texts, ", ")));
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import types
 
 import pytest
 import torch
@@ -579,7 +580,11 @@ def test_what_is_wrong_is_said(device):
         ((head.input, head.weight, head.target), {"linear_bias": head.weight[0]}, "linear_bias has sizes"),
         ((head.input, head.weight, head.target), {"logits_dtype": torch.float16}, "logits_dtype"),
         ((head.input, head.weight, head.target), {"label_smoothing": 2.0}, "label_smoothing"),
-        ((head.input, head.weight, head.target), {"accumulate": torch.float16}, "accumulation"),
+        (
+            (head.input, head.weight, head.target),
+            {"accumulate": torch.float16},
+            r"^ce\.torch\.linear_cross_entropy: accumulate is torch\.float16; expected torch\.float32$",
+        ),
         ((head.input, head.weight, head.target), {"weight": head.weight[:3, 0]}, "weight has sizes"),
         ((head.input, head.weight, head.target), {"row_weight": head.input[:3, 0]}, "row_weight has sizes"),
         ((head.input, head.weight, head.target), {"upstream": head.input[:3, 0]}, "upstream has sizes"),
@@ -589,6 +594,23 @@ def test_what_is_wrong_is_said(device):
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             ct.linear_cross_entropy(*arguments, **options)
+
+
+def test_what_sums_are_made_in_is_said_by_the_callers_argument(device):
+    head = Head(device)
+    layer = [head.input.bfloat16(), head.weight.bfloat16()]
+    options = types.SimpleNamespace(batch_chunk_size=None, acc_dtype=torch.float16)
+    wrong = r"is torch\.float16; expected torch\.float32 or torch\.bfloat16$"
+    for call, message in (
+        (lambda: ct.linear_cross_entropy(*layer, head.target, accumulate=torch.float16), "accumulate"),
+        (lambda: ct.linear_cross_entropy(*layer, head.target, options=options), r"options\.acc_dtype"),
+        (lambda: ct.linear_logprobs_and_entropy(*layer, head.target, accumulate=torch.float16), "accumulate"),
+        (lambda: ct.liger.fused_linear_cross_entropy(*layer, head.target, accum_dtype=torch.float16), "accum_dtype"),
+    ):
+        with pytest.raises(ValueError, match=rf"^ce\.torch\.\S+: {message} {wrong}"):
+            call()
+    for right in (torch.float32, torch.bfloat16):
+        assert ct.linear_cross_entropy(*layer, head.target, accumulate=right).isfinite()
 
 
 @pytest.mark.parametrize("cpu", ["host", "torch"])

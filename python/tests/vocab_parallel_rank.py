@@ -128,6 +128,7 @@ def check_refusals(device):
         ({"first_class": 0}, "first_class is 0 on rank"),
         ({"classes": 100}, "classes is 100; expected"),
         ({"logit_scale": torch.ones(3, device=device)}, "logit_scale has sizes [3]; expected a number, or [4]"),
+        ({"softcap": -1.0}, "ce.torch.vocab_parallel_cross_entropy: softcap is -1; expected 0 (no cap)"),
     ):
         try:
             ct.vocab_parallel_cross_entropy(logits, target, **other)

@@ -18,6 +18,7 @@
 #include "runtime/host/matmul.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/tuner/device_decorator.hpp"
+#include "tuner/decide.hpp"
 
 namespace ce::test {
 namespace {
@@ -194,6 +195,44 @@ TEST_F(LinearTuning, TilesOfTheLossAloneRaceOnceAndGiveTheSameLoss) {
   EXPECT_NEAR(loss_of(later, {}, forward), expected, 1e-6);
   set_log_sink({});
   EXPECT_EQ(said.size(), 1U) << "the database knows the winner";
+}
+
+/// The measurements of races with the digests of templates of another time.
+cache::Cache with_other_templates(const cache::Cache& cache) {
+  cache::Cache other = cache::Cache::in_memory();
+  for (const cache::KeySummary& summary : cache.keys())
+    for (cache::Measurement measurement : cache.measurements(summary.key)) {
+      std::string& maker = measurement.template_digest;
+      if (const std::size_t at = maker.find(", templates "); at != std::string::npos)
+        maker.replace(at, std::string::npos, ", templates 00000000");
+      other.add(measurement);
+    }
+  return other;
+}
+
+TEST_F(LinearTuning, TilesRaceAnewWhereTheirTemplatesAreOthers) {
+  const LinearCrossEntropy::Tensors forward = forward_tensors();
+  LinearLosses racing(device, cache, true, 0);
+  static_cast<void>(loss_of(racing, {}, forward));
+  cache::Cache edited = with_other_templates(cache);
+  const std::vector<cache::KeySummary> keys = edited.keys();
+  const auto race = std::ranges::find_if(keys, [](const cache::KeySummary& summary) {
+    return summary.key.problem.starts_with("race linear_statistics");
+  });
+  ASSERT_NE(race, keys.end());
+  EXPECT_TRUE(tuner::decide(cache, race->key));
+  EXPECT_FALSE(tuner::decide(edited, race->key)) << "as kernels of other templates";
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  for (const int wanted : {1, 1}) {
+    LinearLosses later(device, edited, true, 0);
+    static_cast<void>(loss_of(later, {}, forward));
+    EXPECT_EQ(std::ranges::count_if(
+                  said, [](const std::string& line) { return line.starts_with("tuned linear_statistics"); }),
+              wanted);
+  }
+  set_log_sink({});
+  EXPECT_TRUE(tuner::decide(edited, race->key));
 }
 
 TEST_F(LinearTuning, TilesRaceForEachHiddenSize) {
@@ -462,6 +501,9 @@ TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
     EXPECT_EQ(losses.schedule({}, tensors).exponentials, price < 6);
     LinearLosses later(device_, cache, false, 0);
     EXPECT_EQ(later.schedule({}, tensors).exponentials, price < 6);
+    cache::Cache edited = with_other_templates(cache);
+    LinearLosses after_edit(device_, edited, false, 0);
+    EXPECT_FALSE(after_edit.schedule({}, tensors).exponentials) << "of templates of another time";
     EXPECT_FALSE(later.schedule({.exponentials = false}, tensors).exponentials);
   }
 }

@@ -159,6 +159,14 @@ TEST_F(Ranks, RefuseWhatMeansNothing) {
       EXPECT_EQ(error.argument(), argument);
       EXPECT_EQ(error.operation(), "CrossEntropy");
     }
+  try {
+    context_->run(CrossEntropy{.softcap = -1}, plain,
+                  Shard{.communicator = lonely, .first_class = 0, .classes = 28});
+    ADD_FAILURE() << "softcap was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "CrossEntropy: softcap is -1; expected 0 (no cap), or 2^-60 to 2^60");
+  }
   lonely.rank = 1;
   EXPECT_EQ(message({.communicator = lonely, .first_class = 0, .classes = 28}), "communicator.rank");
 }

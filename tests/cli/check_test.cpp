@@ -134,6 +134,23 @@ TEST_F(CheckCommand, CeilingsAreNoWinners) {
   EXPECT_EQ(told[0].at("title"), "softmax f32 8 x 4096");
 }
 
+TEST_F(CheckCommand, SaysHowManyRacesItLeavesOut) {
+  add(few_warps, 1e9);
+  for (const char* subject : {"matmul f32 m=64", "matmul f32 m=128"}) {
+    cache::Measurement race = final_of({}, few_warps, 100);
+    race.config = "1/algorithm";
+    race.key = tuner::race_key(subject, device_->model());
+    cache_.add(race);
+  }
+  const Finished finished = check({});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_EQ(json::parse(finished.out)["races_left_out"], 2);
+  EXPECT_EQ(json::parse(finished.out)["findings"].size(), 1U);
+  const Finished told = ce_tune({"check", "--device", "host", "--db", database()});
+  EXPECT_NE(told.out.find("2 races left out: the calls that make them time them\n"), std::string::npos)
+      << told.out;
+}
+
 TEST_F(CheckCommand, TakesWhatMovesTheMostBytesFirst) {
   for (const int columns : {2048, 4096, 1024})
     add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = columns},

@@ -73,11 +73,38 @@ TEST_F(GateCommand, RacesThatWereNotMadeAgainAreLeftOut) {
   make_baseline({{1024, 100}});
   EXPECT_EQ(gate().status, 12) << "nothing was compared";
   measure_again(1024, 100);
-  const Finished finished = gate();
+  const Finished finished = gate({"--github"});
   EXPECT_EQ(finished.status, 0) << finished.out;
   EXPECT_THAT(finished.out, HasSubstr("1 problem: 0 slower, 0 not compared"));
+  EXPECT_THAT(finished.out, HasSubstr("1 passed; 1 race left out: not made again\n"));
+  EXPECT_THAT(finished.out, HasSubstr("::notice title=ce-tune gate::0 slower"));
+  EXPECT_EQ(json::parse(gate({"--json"}).out)["races_left_out"], 1);
   for (const int day : {11, 12}) race(day, 1300);
   EXPECT_EQ(gate().status, 3) << "one that was made again is compared";
+  EXPECT_EQ(json::parse(gate({"--json"}).out)["races_left_out"], 0);
+}
+
+TEST_F(GateCommand, AGateThatComparedNothingButRacesDoesNotPass) {
+  const auto race = [&](const char* subject, int day, double us) {
+    cache::Measurement made = final_of(1024, day, us);
+    made.key.problem = std::string("race ") + subject;
+    made.template_digest = "cublasLt 13.1.0";
+    cache_.add(made);
+  };
+  for (const int day : {1, 2})
+    for (const char* subject : {"matmul bf16 m=8192", "matmul bf16 m=4096"}) race(subject, day, 1000);
+  make_baseline({});
+  const Finished none = gate();
+  EXPECT_EQ(none.status, 12);
+  EXPECT_THAT(none.out, HasSubstr("0 passed; 2 races left out: not made again"));
+  EXPECT_THAT(none.err, HasSubstr("races are timed by the calls that make them"));
+  for (const int day : {11, 12}) race("matmul bf16 m=8192", day, 1000);
+  const Finished one = gate();
+  EXPECT_EQ(one.status, 12);
+  EXPECT_THAT(one.out, HasSubstr("1 passed; 1 race left out"));
+  EXPECT_THAT(one.err, HasSubstr("races alone were compared: a gate that compared no kernel does not pass"));
+  for (const int day : {11, 12}) race("matmul bf16 m=4096", day, 1300);
+  EXPECT_EQ(gate().status, 3);
 }
 
 TEST_F(GateCommand, FailsWhereWhatMustBeComparedWasNot) {

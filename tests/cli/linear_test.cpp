@@ -52,6 +52,21 @@ TEST_F(Linear, WhatItTunesIsKeptAndStays) {
   EXPECT_EQ(again.out, "20 x 16 x 300 bf16: 1 chunk of 20 tokens, 512 B beyond its tensors\n");
 }
 
+/// As many targets count as are said to: else the loss is NaN, and so is all that races compare.
+TEST_F(Linear, WhereSomeTokensCountTheLossIsANumber) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--loss-only", "--loss-dtype", "bf16"}}) {
+    std::vector<std::string> options{"--valid-tokens", "7", "--json"};
+    options.insert(options.end(), more.begin(), more.end());
+    const Finished finished = linear(options);
+    ASSERT_EQ(finished.status, 0) << finished.err;
+    const nlohmann::json loss = nlohmann::json::parse(finished.out)["loss"];
+    ASSERT_TRUE(loss.is_number());
+    EXPECT_GT(loss, 1);
+    EXPECT_LT(loss, 15) << "about the logarithm of 300 classes";
+  }
+}
+
 TEST_F(Linear, WrongOptionsAreNamed) {
   for (const auto& [options, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--tokens", "0"}, "--tokens is \"0\""},
@@ -59,6 +74,7 @@ TEST_F(Linear, WrongOptionsAreNamed) {
            {{"--smoothing", "2"}, "label_smoothing is 2; expected 0 to 1"},
            {{"--smoothing", "much"}, "--smoothing is \"much\""},
            {{"--valid-tokens", "21"}, "--valid-tokens is \"21\""},
+           {{"--valid-tokens", "0"}, "--valid-tokens is \"0\"; expected a whole number from 1 to 20"},
            {{"--memory-budget", "some"}, "--memory-budget is \"some\""}}) {
     std::vector<std::string> words{"linear", "--device", "host", "--hidden", "16", "--cols", "30"};
     if (options.front() != "--tokens") words.insert(words.end(), {"--tokens", "20"});

@@ -363,6 +363,15 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
 
   ProblemOptions loss_only = cross_entropy();
   loss_only.loss_only = true;
+  ProblemOptions with_given_lse = loss_only;
+  with_given_lse.on.given_lse = with_given_lse.on.lse_low_out = true;
+  try {
+    static_cast<void>(problems_of(with_given_lse));
+    ADD_FAILURE() << "it is accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "--lse-low is given; expected only with --op cross_entropy without --given-lse");
+  }
   refused(loss_only, &ProblemOptions::in_place, true, "--in-place");
   refused(loss_only, &ProblemOptions::upstream, "scalar", "--upstream");
 

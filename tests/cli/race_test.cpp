@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "generator/linear.hpp"
 #include "tests/cli/db_fixture.hpp"
 #include "tuner/decide.hpp"
 
@@ -146,8 +147,64 @@ TEST_F(Races, ALibraryThatMakesThemSlowerIsFound) {
   const Finished found = text({"regressions"});
   EXPECT_EQ(found.status, 3) << found.out << found.err;
   EXPECT_THAT(found.out, HasSubstr("1 problem compared: 1 slower"));
-  EXPECT_THAT(found.out, HasSubstr("templates 66 cublasLt 13.1.0 -> 66 cublasLt 13.2.0"));
+  EXPECT_THAT(found.out, HasSubstr("maker cublasLt 13.1.0 -> cublasLt 13.2.0"));
   EXPECT_THAT(found.out, HasSubstr("1.08"));
+}
+
+/// Whose ways all became slower, and of which the later race has others, too.
+TEST_F(Races, WhatBecameSlowerIsTheWinnerAloneAndItsMakerIsNamedOnce) {
+  const auto add_tiles = [&](const std::string& version, int day, const std::vector<std::string>& tiles,
+                             double us) {
+    std::vector<cache::Measurement> final;
+    for (const std::string& tile : tiles) {
+      final.push_back(of_race(tile, us, version, day));
+      us += 500;
+    }
+    cache_.add(final);
+  };
+  for (const int day : {1, 2}) add_tiles("1", day, {"tile=128x192", "tile=128x256", "tile=128x128"}, 10000);
+  for (const int day : {11, 12})
+    add_tiles("2", day, {"tile=128x192", "tile=128x256", "tile=256x128", "tile=64x64"}, 11000);
+  const Finished found = text({"regressions", "--json"});
+  EXPECT_EQ(found.status, 3) << found.err;
+  const json findings = json::parse(found.out)["findings"];
+  ASSERT_EQ(findings.size(), 1U);
+  const json& finding = findings[0];
+  EXPECT_EQ(finding["before"]["config"], "tile=128x192");
+  EXPECT_EQ(finding["after"]["config"], "tile=128x192");
+  EXPECT_EQ(finding["changes"],
+            (json::array({{{"what", "maker"}, {"before", "cublasLt 1"}, {"after", "cublasLt 2"}}})));
+  EXPECT_EQ(finding["suspects"], (json{"maker"}));
+}
+
+/// A repair may have lost whom they were beaten by.
+TEST_F(Races, WhatHasLostItsWinnerDecidesNothingAndIsNotCompared) {
+  add(cache_, "13.1.0", 1, 12000, 11000);
+  cache::Measurement loser = of_race(first, 12000, "13.1.0", 2);
+  loser.environment["winner"] = "70/tile=1";
+  cache_.add(loser);
+  const json shown = document({"db", "show", key()});
+  EXPECT_EQ(shown["winner"], other) << "of the race before";
+  loser = of_race(first, 15000, "13.2.0", 3);
+  loser.environment["winner"] = other;
+  cache_.add(loser);
+  EXPECT_EQ(document({"db", "show", key()})["winner"], json());
+  EXPECT_EQ(text({"regressions"}).status, 12);
+}
+
+TEST_F(Races, OfTilesOfOtherTemplatesAreHistory) {
+  cache::Measurement old = of_race("tile=128x192", 100, "1", 1);
+  old.template_digest = "nvrtc 13.0 sm_90, templates 00000000";
+  cache_.add(old);
+  const json shown = document({"db", "show", key()});
+  EXPECT_EQ(shown["winner"], json());
+  EXPECT_EQ(shown["measurements"][0]["current"], false);
+  cache::Measurement todays = of_race("tile=128x256", 200, "1", 1);
+  todays.template_digest =
+      tuner::maker_with_templates("nvrtc 13.0 sm_90", generator::linear_template_digest(false));
+  EXPECT_THAT(todays.template_digest, testing::MatchesRegex("nvrtc 13.0 sm_90, templates [0-9a-f]+"));
+  cache_.add(todays);
+  EXPECT_EQ(document({"db", "show", key()})["winner"], "tile=128x256");
 }
 
 TEST_F(Races, ReportsHaveThem) {

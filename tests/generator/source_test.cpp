@@ -14,6 +14,7 @@
 
 #include "base/digest.hpp"
 #include "ce/error.hpp"
+#include "generator/linear.hpp"
 #include "generator/operations/cross_entropy.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
@@ -378,6 +379,36 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
         for (const auto& [name, text] : source.headers)
           EXPECT_NE(all.find(text), std::string::npos) << name << " is not in the digest";
     }
+}
+
+/// The same of a race: an edit of any file that its ways are made of.
+TEST(TemplateDigest, OfLinearLayersIsOfEveryFileOfTheirSources) {
+  const LinearStatistics statistics{.exponentials = true};
+  std::vector<Program> of_kernel, of_gradients{linear_factors({.statistics = statistics}),
+                                               linear_weight_gradient(statistics, DType::bf16)};
+  for (const ProductTile& tile : product_tiles()) of_kernel.push_back(linear_statistics(statistics, tile));
+  for (const LinearStep step :
+       {LinearStep::reference, LinearStep::scale, LinearStep::hidden_gradient, LinearStep::order})
+    of_gradients.push_back(linear_step(step, statistics));
+  std::set<std::string> files{"kernels/gemm/statistics.cuh"};
+  const auto expect_digest_of_all = [&](const std::vector<Program>& programs, bool exponentials) {
+    std::string all;
+    for (const std::string& file : files) all += template_text(file);
+    for (const auto& [name, text] : included_files(all)) files.insert(name);
+    std::vector<std::string_view> parts;
+    for (const std::string& file : files) parts.push_back(template_code(file));
+    EXPECT_EQ(linear_template_digest(exponentials), digest_of(parts));
+    for (const std::string& file : files) all += template_text(file);
+    for (const Program& program : programs)
+      for (const Source& source : program.sources)
+        for (const auto& [name, text] : source.headers)
+          EXPECT_NE(all.find(text), std::string::npos) << name << " is not in the digest";
+  };
+  expect_digest_of_all(of_kernel, false);
+  for (const char* kernel : {"factors", "hidden_gradient", "order", "reference", "scale", "weight_gradient"})
+    files.insert(fmt::format("linear/exponentials/{}.cuh", kernel));
+  expect_digest_of_all(of_gradients, true);
+  EXPECT_NE(linear_template_digest(true), linear_template_digest(false));
 }
 
 /// A comment in every line and other line breaks, as a person or a formatter would change them.

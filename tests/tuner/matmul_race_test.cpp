@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "generator/linear.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/device_decorator.hpp"
@@ -294,6 +295,7 @@ TEST_F(MatmulRace, TheWinnerIsWhatMeasurementsSay) {
   for (auto [config, measurement] : by_config()) {
     if (config != "middling" && config != "first") continue;
     measurement.median_us = config == "middling" ? 88 : 89;
+    measurement.environment["winner"] = "middling";
     measurement.created_at = "2100-01-01T00:00:00.000Z";
     later.push_back(std::move(measurement));
   }
@@ -309,6 +311,92 @@ TEST_F(MatmulRace, TheWinnerIsWhatMeasurementsSay) {
   out.created_at = "2100-01-01T00:00:01.000Z";
   cache.add(out);
   EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "first");
+}
+
+/// As a repair may leave it.
+TEST_F(MatmulRace, ARaceThatHasLostItsWinnerIsMadeAgain) {
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  auto all = by_config();
+  EXPECT_EQ(all.at("middling").environment.at("winner"), "fast");
+  const auto without = [&](const std::string& lost) {
+    cache::Cache left = cache::Cache::in_memory();
+    for (const auto& [config, measurement] : all)
+      if (config != lost) left.add(measurement);
+    return left;
+  };
+  cache::Cache damaged = without("fast");
+  MatmulChooser chooser(device, damaged);
+  EXPECT_TRUE(chooser.is_open(product(50), 0));
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "first") << "and not the next, middling";
+  EXPECT_FALSE(has_final(decide(damaged, key())));
+  chooser.tune(product(50), operands(), 0, 0);
+  MatmulChooser later(device, damaged);
+  EXPECT_FALSE(later.is_open(product(50), 0));
+  EXPECT_EQ(later.choose(product(50), 0).text, "fast");
+
+  cache::Measurement earlier = all.at("fast");
+  earlier.created_at = "2000-01-01T00:00:00.000Z";
+  earlier.stage = cache::stage_of_screenings;
+  cache::Cache of_another = without("fast");
+  of_another.add(earlier);
+  EXPECT_TRUE(MatmulChooser(device, of_another).is_open(product(50), 0)) << "a row of another race";
+
+  cache::Cache merged = without("fast");
+  merged.add(all.at("fast"));
+  EXPECT_EQ(MatmulChooser(device, merged).choose(product(50), 0).text, "fast");
+  for (const char* lost : {"middling", "first", "slowest"}) {
+    cache::Cache left = without(lost);
+    MatmulChooser its(device, left);
+    EXPECT_FALSE(its.is_open(product(50), 0)) << lost;
+    EXPECT_EQ(its.choose(product(50), 0).text, "fast") << lost;
+  }
+}
+
+TEST_F(MatmulRace, ARaceThatHasLostAllThatWereRightIsMadeAgain) {
+  device.library.errors["fast"] = 20;
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  cache::Cache damaged = cache::Cache::in_memory();
+  damaged.add(by_config().at("fast"));
+  EXPECT_TRUE(MatmulChooser(device, damaged).is_open(product(50), 0));
+}
+
+TEST_F(MatmulRace, WaysOfTemplatesOfAnotherTimeAreHistory) {
+  const RaceResult result =
+      race(device, product(50).matmul, operands(), device.library.algorithms(product(50).matmul, 0, 16), 0);
+  const cache::Key of_both = race_key("anything", device.model());
+  const auto keep = [&](const std::string& digest) {
+    const RaceSubject subject{
+        .text = "anything", .maker = maker_with_templates("compiler 1", digest), .rows = 50, .bytes = 100};
+    RaceWinners(device, cache).keep(subject, result);
+    return subject.maker;
+  };
+  EXPECT_EQ(keep("00000000000000000000000000000000"), "compiler 1, templates 00000000");
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), "");
+  EXPECT_FALSE(decide(cache, of_both));
+  const std::string todays = keep(generator::linear_template_digest(true));
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), todays);
+  keep("00000000000000000000000000000000");
+  EXPECT_EQ(maker_of_race(cache.measurements(of_both)), todays) << "whoever came last";
+  ASSERT_TRUE(decide(cache, of_both));
+  EXPECT_EQ(decide(cache, of_both)->winner.text(), "fast");
+}
+
+/// A race is one for all numbers of tokens of its key.
+TEST_F(MatmulRace, ALaterRaceDecidesHoweverFewItsTokensAre) {
+  const auto keep = [&](std::int64_t rows, const char* cut_short) {
+    RaceResult result =
+        race(device, product(50).matmul, operands(), device.library.algorithms(product(50).matmul, 0, 16), 0);
+    result.cut_short = cut_short;
+    const RaceSubject subject{.text = "anything", .maker = "somebody 1", .rows = rows, .bytes = 100};
+    RaceWinners(device, cache).keep(subject, result);
+    RaceWinners later(device, cache);
+    return later.of(subject);
+  };
+  EXPECT_TRUE(keep(60, "1 s were over").open);
+  device.library.times["middling"] = 70;
+  const RaceWinners::Known known = keep(50, "");
+  EXPECT_FALSE(known.open);
+  EXPECT_EQ(known.winner, "middling");
 }
 
 TEST_F(MatmulRace, AWinnerOfTheSitesDatabaseServes) {

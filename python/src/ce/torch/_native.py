@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import re
 from collections.abc import Callable, Iterator
 from ctypes import POINTER, c_int32, c_int64, c_void_p
 from typing import Any, NamedTuple, NoReturn
@@ -35,6 +36,8 @@ _library.ce_torch_shutdown.restype = None
 _library.ce_torch_last_refusal.argtypes = [POINTER(ctypes.c_char_p)]
 _library.ce_torch_last_refusal.restype = c_int32
 _REFUSALS: dict[int, type[Exception]] = {1: ValueError, 2: IndexError, 3: TypeError, 4: torch.OutOfMemoryError}
+# What losses of ranks are made of; Python has one function for all of it.
+_OF_RANKS = re.compile(r"^ce: CrossEntropy(Shard|ShardBackward|Merge|Exchange): ")
 atexit.register(_library.ce_torch_shutdown)
 
 
@@ -158,4 +161,6 @@ def raise_from(error: Exception) -> NoReturn:
         raise error
     if isinstance(known, MemoryError):
         raise torch.OutOfMemoryError(str(known)) from None
+    if (of_ranks := _OF_RANKS.sub("ce.torch.vocab_parallel_cross_entropy: ", str(known))) != str(known):
+        raise type(known)(of_ranks) from None
     raise known from None

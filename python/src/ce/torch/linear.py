@@ -171,6 +171,7 @@ def linear_cross_entropy(
         return handle_torch_function(
             linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
         )
+    of_sums = "accumulate"  # the argument that says so
     if options is not None:
         if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
             raise TypeError(
@@ -178,7 +179,8 @@ def linear_cross_entropy(
                 "LinearCrossEntropyOptions, with batch_chunk_size and acc_dtype"
             )
         chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
-        accumulate = accumulate or getattr(options, "acc_dtype", None)
+        if accumulate is None:
+            accumulate, of_sums = getattr(options, "acc_dtype", None), "options.acc_dtype"
     ignore = -100 if ignore_index is None else ignore_index
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
@@ -286,6 +288,7 @@ def linear_cross_entropy(
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
         f32_loss = result is torch.float32 or logits is torch.float32
+        _check_sums(name, of_sums, accumulate, input, linear_weight)
         if check:
             functional.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
@@ -393,6 +396,7 @@ def linear_logprobs_and_entropy(
         return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
+    _check_sums(name, "accumulate", accumulate, input, linear_weight)
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
     numbers = options_of_logprobs(temperature)
     memory = _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
@@ -568,6 +572,18 @@ def _memory(
 
 def _f32_or(dtype: torch.dtype) -> str:
     return "torch.float32" if dtype is torch.float32 else f"torch.float32 or {dtype}"
+
+
+def _check_sums(name: str, argument: str, dtype: torch.dtype | None, input: Tensor, weight: Tensor) -> None:
+    """
+    Raises:
+        TypeError, ValueError: the gradient of the weight cannot be summed in that; names the function and its argument.
+    """
+    _linear.dtype_code(dtype, name, argument)
+    of_products = _dtype_of(input, weight)
+    own = of_products if weight.dtype is of_products else torch.float32  # of the gradient, before it is given
+    if dtype not in (None, own, torch.float32):
+        raise ValueError(f"ce.torch.{name}: {argument} is {dtype}; expected {_f32_or(own)}")
 
 
 def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:

@@ -195,6 +195,8 @@ def liger_fused_linear_cross_entropy(
 
     All else as in :func:`liger_cross_entropy`.
     """
+    if accum_dtype is not None and linear._has_kernels(input, weight):
+        linear._check_sums("liger.liger_fused_linear_cross_entropy", "accum_dtype", accum_dtype, input, weight)
     made = linear.linear_cross_entropy(
         input,
         weight,
