@@ -149,7 +149,7 @@ std::vector<Given> given(const ProblemOptions& options) {
     const std::string without = output.of_all_classes ? fmt::format(" without {}", given_lse->flag) : "";
     all.push_back({output.flag, flag(options.on.*output.field),
                    [&output](const Problem& problem) { return output.is_possible(problem); },
-                   "only with " + needed + "--op cross_entropy" + without});
+                   fmt::format("only with {}--op cross_entropy{}", needed, without)});
   }
   return all;
 }
