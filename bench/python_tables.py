@@ -60,9 +60,14 @@ def python_training(page: Page) -> str:
     what = "Losses" if losses is figures else "Losses that one evaluator finds of the parameters"
     own = losses["difference of two runs of torch, mean and largest"]
     other = losses["difference of ce and torch, mean and largest"]
-    return (f"{table(rows)}\n\n" + wrapped(
-        f"{what} differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
-        f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.") + f"\n\n{python_source(page, figures)}")
+    text = (f"{what} differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
+            f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.")
+    if (exact := losses.get("difference of ce and torch in float32, mean and largest")) is not None:
+        compiled = losses["difference of torch compiled and torch in float32, mean and largest"]
+        text += (f" From a run of PyTorch that copies the logits to float32, and so rounds as little, those of `ce` "
+                 f"differ by {exact[0]:.5f} and {exact[1]:.4f}, those of a loss by torch.compile by {compiled[0]:.5f} "
+                 f"and {compiled[1]:.4f}.")
+    return f"{table(rows)}\n\n{wrapped(text)}\n\n{python_source(page, figures)}"
 
 
 def head(name: str, unit: str) -> Callable[[Page], str]:

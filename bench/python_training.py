@@ -6,10 +6,13 @@
 A small GPT on bytes of the text of this repository's documents, float32 master weights under bfloat16 autocast. torch
 trains twice with the same seed, to show how far two runs of torch differ by themselves, then ce.
 
-Under autocast torch rounds each row's loss to bfloat16, and ce does not, so that the losses which they report differ
-before any training. What is compared is therefore the loss that one evaluator finds of each run's parameters at each
-step: torch's own functions in float32, without autocast and without a patch, with the loss in float64. It runs in a
-second training of each kind, so that it takes no part in times and memory. What the runs report stands beside it.
+Under autocast torch rounds log-probabilities to bfloat16, and makes the gradient of these; ce does not. So the losses
+which they report differ before any training, and torch trains twice more where it rounds as little as ce: with its logits
+copied to float32, and with its loss compiled. How far these two differ is what kernels of one precision may.
+
+What is compared is the loss that one evaluator finds of each run's parameters at each step: torch's own functions in
+float32, without autocast and without a patch, with the loss in float64. It runs in a second training of each kind, so
+that it takes no part in times and memory. What the runs report stands beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,13 @@ import ce.torch as ct
 from python_calls import machine
 
 BYTES = 256
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def in_float32(logits: Tensor, target: Tensor) -> Tensor:
+    return torch_cross_entropy(logits.float(), target)
 
 
 class Block(nn.Module):
@@ -59,12 +69,20 @@ class Gpt(nn.Module):
     """
 
     def __init__(
-        self, classes: int, width: int, layers: int, heads: int, length: int, head: type[nn.Linear] = nn.Linear
+        self,
+        classes: int,
+        width: int,
+        layers: int,
+        heads: int,
+        length: int,
+        head: type[nn.Linear] = nn.Linear,
+        loss: Loss | None = None,
     ) -> None:
         super().__init__()
         self.embedding, self.position = nn.Embedding(classes, width), nn.Parameter(torch.zeros(length, width))
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), head(width, classes, bias=False)
+        self.loss = loss
 
     def hidden(self, tokens: Tensor) -> Tensor:
         return self.norm(self.blocks(self.embedding(tokens) + self.position))
@@ -73,7 +91,8 @@ class Gpt(nn.Module):
         hidden = self.hidden(tokens)
         if isinstance(self.head, ct.LinearCrossEntropy):
             return self.head(hidden, target)
-        return F.cross_entropy(self.head(hidden).flatten(0, 1), target.flatten())
+        loss = self.loss or F.cross_entropy  # which may be patched by now
+        return loss(self.head(hidden).flatten(0, 1), target.flatten())
 
 
 def text() -> Tensor:
@@ -101,11 +120,13 @@ def train(
     batch: int,
     length: int,
     head: type[nn.Linear] = nn.Linear,
+    loss: Loss | None = None,
     evaluate: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """
     Args:
+        loss: of logits and targets; torch.nn.functional.cross_entropy, unless the head is the loss as well.
         evaluate: the evaluator looks at the parameters before each step; times and memory are then left out.
 
     Returns:
@@ -113,7 +134,7 @@ def train(
         else "step ms" and, of a GPU, "peak GiB".
     """
     torch.manual_seed(seed)
-    model = Gpt(classes, width=512, layers=4, heads=8, length=length, head=head).to(device)
+    model = Gpt(classes, width=512, layers=4, heads=8, length=length, head=head, loss=loss).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     data = text().to(device)
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -129,13 +150,13 @@ def train(
         synchronize(device)
         begin = time.perf_counter()
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            loss = model(window[:, :-1], window[:, 1:])
-        loss.backward()
+            value = model(window[:, :-1], window[:, 1:])
+        value.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         synchronize(device)
         times.append((time.perf_counter() - begin) * 1e3)
-        reported.append(loss.detach())
+        reported.append(value.detach())
     found: dict[str, Any] = {"reported": torch.stack(reported).tolist()}
     if evaluate:
         return {**found, "evaluated": torch.stack(evaluated).tolist()}
@@ -159,7 +180,7 @@ def first_loss(device: torch.device, classes: int, batch: int, length: int, seed
 
 
 def compared(curves: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Of the losses of "torch", "torch again" and "ce", what tells whether ce differs from torch by more than torch."""
+    """Of the losses of all kinds, what tells whether ce differs from torch by more than torch."""
 
     def difference(a: str, b: str) -> list[float]:
         apart = [abs(x - y) for x, y in zip(curves[a], curves[b])]
@@ -171,6 +192,10 @@ def compared(curves: dict[str, list[float]]) -> dict[str, list[float]]:
         "loss of ce at steps 1, half, last": [curves["ce"][i] for i in some],
         "difference of two runs of torch, mean and largest": difference("torch", "torch again"),
         "difference of ce and torch, mean and largest": difference("torch", "ce"),
+        "difference of ce and torch in float32, mean and largest": difference("torch in float32", "ce"),
+        "difference of torch compiled and torch in float32, mean and largest": difference(
+            "torch in float32", "torch compiled"
+        ),
     }
 
 
@@ -197,8 +222,13 @@ def main(given: Sequence[str] | None = None) -> None:
         train(device, 3, *shape[1:], head)  # libraries and clocks warm up, and the head is tuned
     first = first_loss(device, *shape[1:])
 
+    compiled = torch.compile(torch_cross_entropy)
+    train(device, 3, *shape[1:], loss=compiled)
+
     def every_run(evaluate: bool) -> dict[str, dict[str, Any]]:
         runs = {name: train(device, *shape, evaluate=evaluate) for name in ("torch", "torch again")}
+        for name, loss in (("torch in float32", in_float32), ("torch compiled", compiled)):
+            runs[name] = train(device, *shape, loss=loss, evaluate=evaluate)
         with nullcontext() if arguments.head else ct.patch():
             runs["ce"] = train(device, *shape, own_head, evaluate=evaluate)
         return runs

@@ -356,7 +356,8 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
 }
 
 void LinearForward::launch(const LinearShape& shape, const LinearWay& way,
-                           LinearStatisticsArguments arguments, Stream stream) {
+                           const LinearStatisticsArguments& given, Stream stream) {
+  LinearStatisticsArguments arguments = given;
   ProductOperands& operands = arguments.operands;
   const auto map = [&](const void* data, std::int64_t rows, std::int64_t stride, int box_rows) {
     return device_.tensor_map({.data = data,

@@ -73,7 +73,7 @@ class LinearForward {
 
   /// \param arguments  all but maps, group and splits
   /// \throws CompileError, Unsupported, DeviceError
-  void launch(const LinearShape& shape, const LinearWay& way, LinearStatisticsArguments arguments,
+  void launch(const LinearShape& shape, const LinearWay& way, const LinearStatisticsArguments& arguments,
               Stream stream);
 
  private:
