@@ -102,13 +102,5 @@ TEST_F(Documentation, CountsTheShippedWinnersAsDoctorDoes) {
   EXPECT_NE(text.find(line), std::string::npos) << line;
 }
 
-TEST_F(Documentation, NamesEveryCommand) {
-  const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
-  for (const char* command : {"sweep", "bench", "time", "explain", "nodes", "db list", "db show",
-                              "db history", "db diff", "db merge", "db export", "db import", "db prune",
-                              "db verify", "db vacuum", "report", "run", "source", "doctor"})
-    EXPECT_NE(text.find("\n## " + std::string(command) + "\n"), std::string::npos) << command;
-}
-
 }  // namespace
 }  // namespace ce::cli
