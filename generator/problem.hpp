@@ -24,7 +24,7 @@ enum class Operation : std::uint8_t {
   cross_entropy_shard,     ///< of classes that are spread over ranks: what one rank's columns say of each row
   cross_entropy_merge,  ///< loss and other results of rows, from what all ranks say; `columns` are the ranks
   cross_entropy_shard_backward,  ///< the gradient of one rank's logits from what was merged
-  cross_entropy_exchange,        ///< loss and gradient at once, of ranks whose kernels tell each other
+  cross_entropy_exchange,        ///< loss and gradient at once, of ranks whose kernels exchange statistics
   copy,                          ///< one read and one write of memory: a ceiling
   read,                          ///< one read: a ceiling
   add,                           ///< two reads and one write: a ceiling
@@ -43,7 +43,7 @@ enum class Operation : std::uint8_t {
   return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge ||
          operation == Operation::cross_entropy_exchange;
 }
-/// Ranks tell each other of their rows while the kernel runs.
+/// Ranks exchange statistics of their rows while the kernel runs.
 [[nodiscard]] constexpr bool exchanges(Operation operation) noexcept {
   return operation == Operation::cross_entropy_exchange;
 }

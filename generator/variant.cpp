@@ -33,7 +33,7 @@ bool serves_plain_rows(const Problem& problem) {
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.has.softcap; }
-/// Where ranks tell each other, a warp is wanted that has nothing else to do.
+/// Where ranks exchange statistics, a warp is wanted that has nothing else to do.
 bool serves_costly_outputs(const Problem& problem) {
   if (exchanges(problem.operation)) return !problem.strided;
   return serves_reductions(problem) && has_output(problem) && has_costly_options(problem);

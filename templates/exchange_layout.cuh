@@ -1,4 +1,4 @@
-// The memory in which ranks tell each other of rows (operations/exchange.cuh).
+// The memory in which ranks exchange statistics of rows (operations/exchange.cuh).
 #pragma once
 #include "row/layout.cuh"
 

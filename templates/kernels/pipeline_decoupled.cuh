@@ -81,11 +81,11 @@ CE_DEVICE Marks marks_of(const DecoupledRing::Block& block, const Reduction& red
   return marks.of_warp();
 }
 
-/// Where ranks tell each other of rows: as soon as the cluster has reduced one, while those before it are still awaited.
+/// Sends other ranks the statistics of rows: as soon as the cluster has reduced one, while those before it are still awaited.
 template <bool used>
-class RowTeller {
+class RowSender {
  public:
-  CE_DEVICE RowTeller(const DecoupledRing::Block& block, const Operation::KernelScalars& scalars)
+  CE_DEVICE RowSender(const DecoupledRing::Block& block, const Operation::KernelScalars& scalars)
       : block_(block),
         kernel_scalars_(scalars),
         index_(queue_.first(block)),
@@ -93,29 +93,29 @@ class RowTeller {
         lag_(lag_of(block)) {}
 
   /// Of all rows that are reduced, of the next one in any case.
-  CE_DEVICE void tell() {
+  CE_DEVICE void send() {
     for (; block_.exists(index_) && (ahead_ == 0 || is_published(block_, reduction_)); ++ahead_) {
       await_published(block_, reduction_);
-      if (lag_ != 0 && lane_index() == told_ % lanes) told_at_ = uint32(nanoseconds());
-      ++told_;
+      if (lag_ != 0 && lane_index() == sent_ % lanes) sent_at_ = uint32(nanoseconds());
+      ++sent_;
       Operation operation(block_.arguments, index_, false, prefetch_, kernel_scalars_);
       index_ = queue_.pop(block_);
       prefetch_ = Operation::RowPrefetch(block_.arguments, block_.existing(index_));
       float value = 0.f;
-      if (block_.rank == teller_ && !operation.constant(value)) {
+      if (block_.rank == sender_ && !operation.constant(value)) {
         Marks marks;
-        operation.tell(reduction_.read(block_, operation, marks));
+        operation.send_statistics(reduction_.read(block_, operation, marks));
       }
       reduction_.advance();
-      teller_ = teller_ + 1 < config::cluster ? teller_ + 1 : 0;
+      sender_ = sender_ + 1 < config::cluster ? sender_ + 1 : 0;
     }
     --ahead_;
   }
-  /// A kernel that is timed alone waits here, as it would for other ranks: until it may hear of the next row.
+  /// A kernel that is timed alone waits here, as it would for other ranks: until it may receive the next row.
   CE_DEVICE void lag() {
     if (lag_ == 0) return;
-    const uint32 told_at = from_lane(told_at_, (told_ - ahead_ - 1) % lanes);
-    while (uint32(nanoseconds()) - told_at < lag_) await_others();
+    const uint32 sent_at = from_lane(sent_at_, (sent_ - ahead_ - 1) % lanes);
+    while (uint32(nanoseconds()) - sent_at < lag_) await_others();
   }
 
  private:
@@ -130,22 +130,22 @@ class RowTeller {
   Reduction reduction_;
   int64 index_;
   Operation::RowPrefetch prefetch_;
-  int teller_ = 0;  ///< the block that tells of the row
-  int ahead_ = 0;   ///< rows told and not awaited yet
+  int sender_ = 0;  ///< the block that sends the row
+  int ahead_ = 0;   ///< rows sent and not awaited yet
   const uint32 lag_;
-  int told_ = 0;        ///< rows
-  uint32 told_at_ = 0;  ///< lane i: when row i, i + 32, ... was told, whichever is the last
+  int sent_ = 0;        ///< rows
+  uint32 sent_at_ = 0;  ///< lane i: when row i, i + 32, ... was sent, whichever is the last
 };
 template <>
-class RowTeller<false> {
+class RowSender<false> {
  public:
-  CE_DEVICE RowTeller(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
-  CE_DEVICE void tell() {}
+  CE_DEVICE RowSender(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
+  CE_DEVICE void send() {}
   CE_DEVICE void lag() {}
 };
 
 CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
-  constexpr bool tells = Operation::exchanges;
+  constexpr bool sends = Operation::exchanges;
   int result_writer = 0;  // the block that stores the row's results
   DecoupledRing::RowQueue queue;
   Reduction reduction;
@@ -155,7 +155,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
   const Operation::BatchScalars batch(block.arguments);
   const Operation::KernelScalars kernel_scalars(block.arguments);
   Operation::begin_rows(block.arguments);
-  RowTeller<tells> teller(block, kernel_scalars);
+  RowSender<sends> sender(block, kernel_scalars);
   for (int64 index = first, next = 0; block.exists(index); index = next) {
     next = queue.pop(block);
     Operation operation(block.arguments, index, block.rank == result_writer && lane_index() == 0, prefetch,
@@ -166,9 +166,9 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
     if (!constant) operation.prepare(batch);
     prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
     Marks not_simple;
-    if constexpr (tells) {
-      teller.tell();
-      teller.lag();
+    if constexpr (sends) {
+      sender.send();
+      sender.lag();
       if (!constant) {
         not_simple = marks_of(block, reduction);
         operation.finalize({});

@@ -1,8 +1,8 @@
 // Cross entropy where the classes are spread over ranks: what an operation adds to that of one rank.
 //
 // Three operations take its place: `shard` leaves the statistics of a rank's columns, `merge` has the results of rows from
-// those of all ranks, and a backward operation reads what that has merged. Or one takes their place whose kernels tell each
-// other while they run (exchange.cuh).
+// those of all ranks, and a backward operation reads what that has merged. Or one takes their place whose kernels exchange
+// these while they run (exchange.cuh).
 #pragma once
 #include "operations/cross_entropy.cuh"
 #include "operations/exchange.cuh"
@@ -13,7 +13,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
   using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
 
   using CrossEntropy::CrossEntropy;
-  /// Where ranks tell each other: by whole warps, before the first row; by one thread, after the last.
+  /// Where ranks exchange statistics: by whole warps, before the first row; by one thread, after the last.
   CE_DEVICE static void begin_rows(const Arguments& arguments) {
     if constexpr (problem::exchanges) Exchange(arguments).begin();
   }
@@ -26,13 +26,13 @@ struct CrossEntropyOfRanks : CrossEntropy {
     else if constexpr (problem::from_statistics)
       finalize_row(take_target(merged()));
     else
-      finalize_row(take_target(Exchange(arguments).template hear<Shard>(row, factor())));
+      finalize_row(take_target(Exchange(arguments).template receive<Shard>(row, factor())));
   }
-  /// By whole warps, where ranks tell each other: what this one's columns say, for finalize() of all ranks to hear.
-  CE_DEVICE void tell(const Stats& found) const {
+  /// By whole warps, where ranks exchange statistics: those of this one's columns, which finalize() of all ranks receives.
+  CE_DEVICE void send_statistics(const Stats& found) const {
     uint32 words[Shard::words];
     own_statistics(found).put(words);
-    Exchange(arguments).tell(row, words);
+    Exchange(arguments).send(row, words);
   }
   CE_DEVICE void store_row_results() const {
     if constexpr (!problem::shard) return CrossEntropy::store_row_results();

@@ -1,4 +1,4 @@
-// How ranks of one host tell each other about a row while their kernels run: in place of an all-gather between kernels.
+// How ranks of one host exchange statistics of a row while their kernels run: in place of an all-gather between kernels.
 //
 // Each rank has memory that all can write to (PeerExchange). The warp that knows what this rank's columns say of a row
 // writes it into the memory of every rank, its own too, in packets that carry the number of the call; a warp that needs
@@ -13,9 +13,9 @@
 // A packet is written over only by the next call, which first waits until every rank has ended this one (`finished`).
 //
 // It comes to an end whatever the ranks' configs are and however many of their blocks run at the same time, as long as
-// rows are taken in order (Ring::RowQueue::first) and told before others are waited for: of the two ranks' smallest rows
-// that are not told yet, the smaller one waits only for rows before it, which all ranks have told. Where a rank
-// does not come within PeerExchange::patience, the warp that waits for it tells all, and rows are NaN from there on.
+// rows are taken in order (Ring::RowQueue::first) and sent before others are waited for: of the two ranks' smallest rows
+// that are not sent yet, the smaller one waits only for rows before it, which all ranks have sent. Where a rank
+// does not come within PeerExchange::patience, the warp that waits for it reports that to all, and rows are NaN from there on.
 #pragma once
 #include "device/system_memory.cuh"
 #include "exchange_layout.cuh"
@@ -28,7 +28,7 @@ class Exchange {
   CE_DEVICE Exchange(const Arguments& a)
       : own_(*a.exchange), layout_{a.ranks, a.statistics_words}, call_(after(own_.calls)) {}
 
-  /// By a whole warp, before it tells or hears of a row: until all ranks have ended the call before. One may have ended
+  /// By a whole warp, before it sends or receives a row: until all ranks have ended the call before. One may have ended
   /// this call, too, if other clusters took all rows.
   CE_DEVICE void begin() const {
     const uint32* const finished = at<uint32>(own_, layout_.finished());
@@ -36,13 +36,13 @@ class Exchange {
       for (int rank = lane_index(); rank < int(layout_.ranks); rank += lanes)
         if (const uint32 call = load_system_flag(finished + rank); call != own_.calls && call != call_)
           return rank;
-      return nobody;
+      return no_rank;
     });
   }
 
   /// By a whole warp, once for each row.
   template <int n>
-  CE_DEVICE void tell(int64 row, const uint32 (&words)[n]) const {
+  CE_DEVICE void send(int64 row, const uint32 (&words)[n]) const {
     for (int rank = lane_index(); rank < int(layout_.ranks); rank += lanes) {
       Words<4>* const to = packets_of(of_rank(rank), row, own_.rank);
 #pragma unroll
@@ -60,16 +60,16 @@ class Exchange {
   /// By a whole warp: what all ranks say of the row, merged in their order; NaN where one did not come.
   /// \param c  the factor of the exponents
   template <class Shard>
-  CE_DEVICE Shard hear(int64 row, float c) const {
+  CE_DEVICE Shard receive(int64 row, float c) const {
     Shard all;
 #pragma unroll 1
     for (int first = 0; first < int(layout_.ranks); first += lanes) {
       const int rank = first + lane_index();
       uint32 words[Shard::words] = {};
-      // A rank that gave up before this kernel began has told so: then no rank goes on by itself.
+      // A rank that gave up before this kernel began has reported so: then no rank goes on by itself.
       const bool came =
           own_.missing == 0 && await([&] {
-            return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? nobody : rank;
+            return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? no_rank : rank;
           });
       if (!came) return Shard::not_a_number();
 #pragma unroll 1
@@ -83,7 +83,7 @@ class Exchange {
     return all;
   }
 
-  /// By one thread, when all blocks of the kernel have heard of all rows.
+  /// By one thread, when all blocks of the kernel have received all rows.
   CE_DEVICE void end() const {
     own_.calls = call_;
     for (int rank = 0; rank < int(layout_.ranks); ++rank)
@@ -92,7 +92,7 @@ class Exchange {
 
  private:
   static constexpr int per_packet = ExchangeLayout::words_of_packet;
-  static constexpr int nobody = -1;
+  static constexpr int no_rank = -1;
 
   /// Never 0, which memory begins with.
   CE_DEVICE static uint32 after(uint32 call) { return call + 1 == 0 ? 1 : call + 1; }
@@ -123,7 +123,7 @@ class Exchange {
   }
 
   /// By a whole warp: until no lane misses a rank. False where one does not come, or did not come to another.
-  /// \param look  a rank that is missing, or `nobody`
+  /// \param look  a rank that is missing, or `no_rank`
   template <class Look>
   CE_DEVICE bool await(const Look& look) const {
     constexpr int looks_a_while = 64;
@@ -131,18 +131,18 @@ class Exchange {
 #pragma unroll 1
     for (int looks = 1;; ++looks) {
       const int missing = look();
-      if (!any_lane(missing != nobody)) return true;
+      if (!any_lane(missing != no_rank)) return true;
       if (looks % looks_a_while == 0) {
         const uint64 now = nanoseconds();
         if (since == 0) since = now;
-        const bool is_late = missing != nobody && now - since > own_.patience;
-        if (is_late) tell_all_of(missing);
+        const bool is_late = missing != no_rank && now - since > own_.patience;
+        if (is_late) report(missing);
         if (any_lane(is_late || load_system_flag(&own_.missing) != 0)) return false;
       }
       await_others();
     }
   }
-  CE_DEVICE void tell_all_of(int missing) const {
+  CE_DEVICE void report(int missing) const {
     for (int rank = 0; rank < int(layout_.ranks); ++rank)
       store_system_flag(&of_rank(rank).missing, uint32(1 + missing));
   }

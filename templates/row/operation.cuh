@@ -40,12 +40,12 @@
 //
 // Only for `pipeline_decoupled`: Operation(arguments), whose thread writes one row after the other, each as a FinalizedRow
 // gives it (finalized_row.cuh); takes_plainly(tile), weights_of(tile), knows_weight, tile_weight; and, of
-// ranks that tell each other of their rows:
+// ranks that exchange statistics of their rows:
 //
 //   exchanges                      this is so: clusters take all their rows from the queue, the first one too
 //   begin_rows(arguments)          by whole warps that finalize rows, before the first
-//   tell(stats)                    by a whole warp of one block of the cluster, once for each row that is not constant; what
-//                                  finalize() then merges is what all ranks have told, whatever it is given
+//   send_statistics(stats)         by a whole warp of one block of the cluster, once for each row that is not constant; what
+//                                  finalize() then merges is what all ranks have sent, whatever it is given
 //   end_rows(arguments)            by one thread of all, when the last row is done
 // clang-format on
 #pragma once
@@ -84,7 +84,7 @@ struct OperationDefaults {
   CE_DEVICE void store_row_results() const {}
   CE_DEVICE static void begin_rows(const Arguments&) {}
   template <class Stats>
-  CE_DEVICE static void tell(const Stats&) {}
+  CE_DEVICE static void send_statistics(const Stats&) {}
   CE_DEVICE static void end_rows(const Arguments&) {}
   CE_DEVICE static bool needs_maximum() { return false; }
   CE_DEVICE bool fast() const { return true; }

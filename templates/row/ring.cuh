@@ -254,7 +254,7 @@ struct Ring {
       operation.finalize(read(block, operation, marks));
       return marks.of_warp();
     }
-    /// What was published, for the operation to tell others of, which gets its target's logit. By whole warps.
+    /// What was published, for the operation to send to other ranks, which gets its target's logit. By whole warps.
     CE_DEVICE Stats read(const Block& block, Operation& operation, ChunkMarks& marks) const {
       const RowMessage(&about_row)[messages] = block.shared.about_row[slot];
       Element target_logit{};
