@@ -233,14 +233,14 @@ Rejection rejects_bandwidth(const Config& config, const Problem& problem, const 
 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
-  // All of such a row would be head and tail, and the lanes would have no vector.
+  // All of such a row would be prologue and epilogue, and the lanes would have no vector.
   if (config.vec > problem.columns) return "access wider than the row";
   const bool whole = starts_on_vectors(problem, config.vec) && problem.columns % config.vec == 0;
-  const std::int64_t edge = whole ? 1 : 2 * config.vec - 1;  // lanes that head and tail take
-  if (config.lanes < edge) return "fewer lanes than elements of head and tail";
+  const std::int64_t ends = whole ? 1 : 2 * config.vec - 1;  // lanes that prologue and epilogue take
+  if (config.lanes < ends) return "fewer lanes than elements of prologue and epilogue";
   const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);
   if (config.lanes >=
-      2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(vectors, edge)))))
+      2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(vectors, ends)))))
     return "more than half of the lanes without a vector";
   if (Rejection reason =
           rejects_held(config.rows * per_lane * words_of_vector(config, problem), config, limits))
@@ -404,7 +404,7 @@ int pipeline_decoupled_blocks(const Config& config, const Problem& problem, cons
 Rejection rejects_pipeline_decoupled(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
       writer_warps(config) > 2 * config.reducers)
-    return "no loader, settler, reducers and half to twice as many writers";
+    return "no loader, finalizer, reducers and half to twice as many writers";
   const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;

@@ -201,12 +201,12 @@ TEST(Explain, FindsWhatEachAxisDoes) {
 }
 
 TEST(Explain, CountsWhatWasNeverTried) {
-  const std::vector<Config> block = configs("block"), online = configs("two_pass");
-  Measurement wrong = measured(online[0], {1}, 0);
+  const std::vector<Config> block = configs("block"), two_pass = configs("two_pass");
+  Measurement wrong = measured(two_pass[0], {1}, 0);
   wrong.outcome = Outcome::quarantined;
   Measurement old = measured(block[1], {1}, 0);
   old.template_digest = "0123";
-  Measurement few_rows = measured(online[1], {1}, 0);
+  Measurement few_rows = measured(two_pass[1], {1}, 0);
   few_rows.rows = 8;
   Measurement winner = measured(block[0], {100}, 0);
   winner.rows = 64;

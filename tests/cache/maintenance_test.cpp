@@ -434,9 +434,9 @@ TEST_F(MaintenanceTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
   wrong.outcome = Outcome::quarantined;
   wrong.reason = "wrong";
   fill(file(), {measured("block/1", "old", 0, 5, 1), measured("block/2", "old", 0, 6, 2),
-                measured("block/1", "old", 1, 5, 3), wrong, measured("online/1", "older", 0, 9, 5),
-                measured("online/2", "older", 0, 8, 6), measured("block/1", "new", 0, 4, 7),
-                measured("block/2", "new", 0, 3, 8), measured("online/1", "newer", 0, 2, 9)});
+                measured("block/1", "old", 1, 5, 3), wrong, measured("two_pass/1", "older", 0, 9, 5),
+                measured("two_pass/2", "older", 0, 8, 6), measured("block/1", "new", 0, 4, 7),
+                measured("block/2", "new", 0, 3, 8), measured("two_pass/1", "newer", 0, 2, 9)});
   {
     Cache cache = Cache::open(file());
     for (const char* name : {"block/1-old", "block/1-new", "shared", "of no measurement"})
@@ -452,7 +452,7 @@ TEST_F(MaintenanceTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
   std::string kept;
   for (const Measurement& m : Cache::open(file()).measurements(key))
     kept += fmt::format("{} {} {}; ", m.config, m.template_digest, m.stage);
-  EXPECT_EQ(kept, "block/1 old 1; online/2 older 0; block/1 new 0; block/2 new 0; online/1 newer 0; ");
+  EXPECT_EQ(kept, "block/1 old 1; two_pass/2 older 0; block/1 new 0; block/2 new 0; two_pass/1 newer 0; ");
   EXPECT_EQ(maintenance.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
   for (const char* statement : {"DELETE FROM measurements", "DELETE FROM environments"})
     EXPECT_THROW(sql(file(), statement), SQLite::Exception) << "append-only again";
@@ -636,7 +636,6 @@ TEST_F(MaintenanceTest, VacuumGivesRoomBack) {
 TEST_F(MaintenanceTest, FilesThatAreNoneAreErrors) {
   EXPECT_THROW(static_cast<void>(Maintenance::open(file())), NotFound);
   EXPECT_THROW(static_cast<void>(Maintenance::copy(file())), NotFound);
-  EXPECT_THROW(static_cast<void>(Cache::open_copy(file())), NotFound);
   write_file(file(), std::string(5000, 'x'));
   EXPECT_THROW(static_cast<void>(Maintenance::open(file())), DatabaseError);
   EXPECT_THROW(static_cast<void>(Maintenance::create(file())), DatabaseError);
