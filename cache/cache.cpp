@@ -83,16 +83,6 @@ Cache Cache::open_existing(const fs::path& path) {
   return Cache(std::move(impl));
 }
 
-Cache Cache::open_copy(const fs::path& path) {
-  auto impl = std::make_unique<Impl>();
-  impl->strict = true;
-  impl->path = existing_file(path);
-  impl->other_writer_at_opening = other_writer_of(impl->path);
-  impl->store = copy_file(impl->path);
-  impl->problem = fmt::format("a copy of {}", impl->path.string());
-  return Cache(std::move(impl));
-}
-
 Cache Cache::in_memory() {
   auto impl = std::make_unique<Impl>();
   impl->store = Store::in_memory();

@@ -48,8 +48,6 @@ class Cache {
   /// NotFound where there is no file, or one without tables. What reads it throws DatabaseError too, where a part of it
   /// cannot be read.
   [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
-  /// A copy in memory of another user's database, which is not changed. \throws as open_existing()
-  [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
   [[nodiscard]] static Cache in_memory();
   /// The same with the layers of lower() behind it.
   [[nodiscard]] static Cache with_layers(Cache cache);

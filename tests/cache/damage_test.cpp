@@ -438,11 +438,9 @@ TEST_F(Damage, WhoWasToldToReadAFileIsToldOfWhatCannotBeRead) {
   write_file(file(), whole());
   sql(file(),
       "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET median_us = 0.5 WHERE id = 1");
-  const Cache own = Cache::open_existing(file()), copy = Cache::open_copy(file());
-  for (const Cache* cache : {&own, &copy}) {
-    EXPECT_THROW(static_cast<void>(cache->measurements(key_of(0))), DatabaseError);
-    EXPECT_EQ(cache->measurements(key_of(1)).size(), configs);
-  }
+  const Cache cache = Cache::open_existing(file());
+  EXPECT_THROW(static_cast<void>(cache.measurements(key_of(0))), DatabaseError);
+  EXPECT_EQ(cache.measurements(key_of(1)).size(), configs);
   EXPECT_TRUE(set_aside().empty());
   EXPECT_EQ(warnings(""), 0U);
 }

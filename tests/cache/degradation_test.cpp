@@ -108,11 +108,11 @@ TEST_F(Degradation, AFileThatChangesWhileItIsCopiedIsRefused) {
   Cache::open(file()).add(a_measurement(key, "config"));
   const fs::path index = file().string() + "-shm";
   fs::create_symlink(index, index);  // cannot be opened, not even by root
-  EXPECT_EQ(Cache::open_copy(file()).measurements(key).size(), 1U);
+  EXPECT_EQ(Maintenance::copy(file()).damages(), std::vector<std::string>());
   const AtEachOpen change(
       [&] { fs::last_write_time(file(), fs::last_write_time(file()) + std::chrono::seconds(1)); });
   try {
-    static_cast<void>(Cache::open_copy(file()));
+    static_cast<void>(Maintenance::copy(file()));
     ADD_FAILURE() << "what was copied may be half of one commit and half of another";
   } catch (const DatabaseError& error) {
     EXPECT_NE(std::string(error.what()).find("changed while it was read"), std::string::npos) << error.what();
@@ -131,7 +131,7 @@ TEST_F(Degradation, AFileIsNotCopiedWithoutALogThatCannotBeOpened) {
   ASSERT_GT(fs::file_size(copy.string() + "-wal"), 0U);
   fs::create_symlink(copy.string() + "-shm", copy.string() + "-shm");  // cannot be opened, not even by root
   try {
-    static_cast<void>(Cache::open_copy(copy));
+    static_cast<void>(Maintenance::copy(copy));
     ADD_FAILURE() << "the log has what was measured last";
   } catch (const DatabaseError& error) {
     EXPECT_NE(std::string(error.what()).find("commits wait in its -wal file"), std::string::npos)
@@ -264,7 +264,6 @@ class NoDatabaseYet : public Degradation {
                   "there is no tuning database in " + file().string() + ": the file " + why);
       }
     };
-    refuses(Cache::open_copy);
     refuses(Cache::open_to_read);
     refuses(Maintenance::copy);
     refuses(Cache::open_existing);

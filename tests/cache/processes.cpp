@@ -264,7 +264,7 @@ void read_on_full_file_system(const std::vector<std::string>& arguments) {
   }
   require(!std::filesystem::exists(whole + "-shm"), "SQLite needs no file of its own");
   fill_up(arguments.at(1));
-  for (const auto open : {Cache::open, Cache::open_existing, Cache::open_to_read, Cache::open_copy})
+  for (const auto open : {Cache::open, Cache::open_existing, Cache::open_to_read})
     require(open(whole).measurements(key).size() == 1, "what is there cannot be read");
   require(Maintenance::copy(whole).damages().empty(), "what is whole is damaged");
   const Status status = Cache::open_existing(whole).status();

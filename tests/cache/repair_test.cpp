@@ -110,7 +110,7 @@ TEST_F(RepairTest, WhoOnlyReadsLearnsOfAnInterruptedOne) {
     EXPECT_EQ(first.wait(), -SIGKILL);
   }
   const std::string draft = set_aside(file()).at(0).string() + "-draft", before = contents(draft);
-  for (const auto open : {Cache::open_existing, Cache::open_to_read, Cache::open_copy}) {
+  for (const auto open : {Cache::open_existing, Cache::open_to_read}) {
     try {
       static_cast<void>(open(file()));
       ADD_FAILURE() << "it was opened";

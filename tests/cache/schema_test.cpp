@@ -105,7 +105,6 @@ TEST_P(SchemaOfVersion, IsRefusedAndLeftAlone) {
     EXPECT_EQ(cache.measurements(key).size(), 1U) << "in memory";
   }
   expect_refused([&] { static_cast<void>(Cache::open_existing(file())); });
-  expect_refused([&] { static_cast<void>(Cache::open_copy(file())); });
   expect_refused([&] { static_cast<void>(Cache::open_to_read(file())); });
   expect_refused([&] { static_cast<void>(Maintenance::open(file())); });
   expect_refused([&] { static_cast<void>(Maintenance::create(file())); });
