@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ce/error.hpp"
+#include "ce/linear_tensors.hpp"
 #include "generator/linear.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/verify/elements.hpp"
@@ -110,9 +111,11 @@ LinearSamples::LinearSamples(runtime::Device& device, const LinearCrossEntropy::
                              Stream stream)
     : device_(device), stream_(stream) {
   for (const Tensor* tensor :
-       {&tensors.loss, &tensors.z_loss_out, &tensors.lse, &tensors.logprob, &tensors.entropy,
-        &tensors.hidden_grad, &tensors.weight_grad, &tensors.bias_grad})
+       {&tensors.loss, &tensors.z_loss_out, &tensors.hidden_grad, &tensors.weight_grad, &tensors.bias_grad})
     if (tensor->data != nullptr) add(*tensor);
+  for (const auto& output : token_outputs)
+    if (const Tensor& tensor = tensors.*output.member; tensor.data != nullptr && is_floating(tensor.dtype))
+      add(tensor);
 }
 
 void LinearSamples::add(const Tensor& tensor) {

@@ -13,6 +13,7 @@
 
 #include "base/log.hpp"
 #include "ce/error.hpp"
+#include "ce/linear_tensors.hpp"
 #include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
@@ -523,14 +524,13 @@ class LinearCall {
     of_chunk.weight = tensors_.class_weight;
     of_chunk.loss = loss_of(chunk);
     of_chunk.z_loss_out = z_loss_of(chunk);
-    of_chunk.lse = own(tensors_.lse);
-    of_chunk.argmax = own(tensors_.argmax);
-    of_chunk.hit = own(tensors_.hit);
-    of_chunk.logprob = own(tensors_.logprob);
-    of_chunk.entropy = own(tensors_.entropy);
-    of_chunk.row_weight = own(tensors_.row_weight);
-    of_chunk.row_scale = own(tensors_.row_scale);
     of_chunk.divisor = divisor_of();
+    for (const auto& input : token_inputs)
+      if (const auto member = input.template of<OfLosses>(); member != nullptr)
+        of_chunk.*member = own(tensors_.*input.member);
+    for (const auto& output : token_outputs)
+      if (const auto member = output.template of<OfLosses>(); member != nullptr)
+        of_chunk.*member = own(tensors_.*output.member);
     return of_chunk;
   }
 
@@ -539,8 +539,6 @@ class LinearCall {
     const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
     of_chunk.logits = logits;
     of_chunk.upstream = upstream_of();
-    of_chunk.entropy_upstream = elements_of(tensors_.entropy_upstream, first_, count_);
-    of_chunk.lse_upstream = elements_of(tensors_.lse_upstream, first_, count_);
     if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
     if (shape_.gradient()) of_chunk.grad = logits;
     return run_cross_entropy(of_chunk);

@@ -7,6 +7,7 @@
 
 #include "ce/error.hpp"
 #include "ce/linear_statistics.hpp"
+#include "ce/linear_tensors.hpp"
 #include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "generator/ceil_div.hpp"
@@ -75,18 +76,11 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
   add("target", tensors.target, false);
   add("upstream", tensors.upstream, false);
   add("class_weight", tensors.class_weight, false);
-  add("row_weight", tensors.row_weight, false);
-  add("row_scale", tensors.row_scale, false);
+  for (const auto& input : token_inputs) add(input.name, tensors.*input.member, false);
   add("divisor", tensors.divisor, false);
-  add("entropy_upstream", tensors.entropy_upstream, false);
-  add("lse_upstream", tensors.lse_upstream, false);
   add("loss", tensors.loss, true);
   add("z_loss_out", tensors.z_loss_out, true);
-  add("lse", tensors.lse, true);
-  add("logprob", tensors.logprob, true);
-  add("entropy", tensors.entropy, true);
-  add("argmax", tensors.argmax, true);
-  add("hit", tensors.hit, true);
+  for (const auto& output : token_outputs) add(output.name, tensors.*output.member, true);
   add("hidden_grad", tensors.hidden_grad, true);
   add("weight_grad", tensors.weight_grad, true);
   add("bias_grad", tensors.bias_grad, true);
@@ -244,17 +238,10 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     check_of_tokens("loss", tensors.loss, shape.tokens, device);
     check_of_tokens("z_loss_out", tensors.z_loss_out, shape.tokens, device);
   }
-  for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
-                                     {"argmax", &tensors.argmax},
-                                     {"hit", &tensors.hit},
-                                     {"logprob", &tensors.logprob},
-                                     {"entropy", &tensors.entropy}})
-    check_of_tokens(name, *tensor, shape.tokens, device);
-  for (const auto& [name, tensor] : {std::pair{"row_weight", &tensors.row_weight},
-                                     {"row_scale", &tensors.row_scale},
-                                     {"entropy_upstream", &tensors.entropy_upstream},
-                                     {"lse_upstream", &tensors.lse_upstream}})
-    check_of_tokens(name, *tensor, shape.tokens, device);
+  for (const auto& output : token_outputs)
+    check_of_tokens(output.name, tensors.*output.member, shape.tokens, device);
+  for (const auto& input : token_inputs)
+    check_of_tokens(input.name, tensors.*input.member, shape.tokens, device);
   shape.has_loss = is_given("loss", tensors.loss);
   if (const ConstTensor& upstream = tensors.upstream; is_given("upstream", upstream)) {
     if (!shape.gradient()) throw InvalidArgument("upstream.data", "set", "null where there is no gradient");

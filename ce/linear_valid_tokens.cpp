@@ -1,48 +1,36 @@
 #include "ce/linear_valid_tokens.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+
+#include "ce/linear_tensors.hpp"
 
 namespace ce {
 namespace {
 
-constexpr std::int64_t all_bits = -1;  // NaN, and -1 of an integer
-
-/// What a call reads of each token.
-struct InputMember {
-  ConstTensor LinearCrossEntropy::Tensors::*member;
-  std::int64_t fill = 0;  ///< of rows without a token, which are left out
-};
-std::vector<InputMember> inputs_of(const LinearCrossEntropy& operation,
-                                   const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape) {
-  std::vector<InputMember> all{{&LinearCrossEntropy::Tensors::target, operation.cross_entropy.ignore_index},
-                               {&LinearCrossEntropy::Tensors::row_weight},
-                               {&LinearCrossEntropy::Tensors::row_scale, std::bit_cast<std::int32_t>(1.0f)},
-                               {&LinearCrossEntropy::Tensors::entropy_upstream},
-                               {&LinearCrossEntropy::Tensors::lse_upstream}};
-  if (shape.upstream_of_tokens) all.push_back({&LinearCrossEntropy::Tensors::upstream});
-  std::erase_if(all, [&](const InputMember& one) { return (tensors.*one.member).data == nullptr; });
+/// What a call reads of each token. Where rows are left without a token, `fill` is what they read.
+std::vector<TokenTensor<ConstTensor>> inputs_of(const LinearCrossEntropy& operation,
+                                                const LinearCrossEntropy::Tensors& tensors,
+                                                const LinearShape& shape) {
+  std::vector<TokenTensor<ConstTensor>> all{{.name = "target",
+                                             .member = &LinearCrossEntropy::Tensors::target,
+                                             .fill = operation.cross_entropy.ignore_index}};
+  all.insert(all.end(), token_inputs.begin(), token_inputs.end());
+  if (shape.upstream_of_tokens)
+    all.push_back({.name = "upstream", .member = &LinearCrossEntropy::Tensors::upstream});
+  std::erase_if(all, [&](const auto& one) { return (tensors.*one.member).data == nullptr; });
   return all;
 }
 
 /// What a call writes of each token.
-struct OutputMember {
-  Tensor LinearCrossEntropy::Tensors::*member;
-  std::int64_t fill = 0;  ///< of tokens that are left out
-  bool may_be_nan = true;
-};
-std::vector<OutputMember> outputs_of(const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape) {
-  std::vector<OutputMember> all{{&LinearCrossEntropy::Tensors::lse, all_bits},
-                                {&LinearCrossEntropy::Tensors::argmax, all_bits},
-                                {&LinearCrossEntropy::Tensors::hit, 0, false},
-                                {&LinearCrossEntropy::Tensors::logprob},
-                                {&LinearCrossEntropy::Tensors::entropy}};
+std::vector<TokenTensor<Tensor>> outputs_of(const LinearCrossEntropy::Tensors& tensors,
+                                            const LinearShape& shape) {
+  std::vector<TokenTensor<Tensor>> all(token_outputs.begin(), token_outputs.end());
   if (shape.reduction == Reduction::none) {
-    all.push_back({&LinearCrossEntropy::Tensors::loss});
-    all.push_back({&LinearCrossEntropy::Tensors::z_loss_out});
+    all.push_back({.name = "loss", .member = &LinearCrossEntropy::Tensors::loss});
+    all.push_back({.name = "z_loss_out", .member = &LinearCrossEntropy::Tensors::z_loss_out});
   }
-  std::erase_if(all, [&](const OutputMember& one) { return (tensors.*one.member).data == nullptr; });
+  std::erase_if(all, [&](const auto& one) { return (tensors.*one.member).data == nullptr; });
   return all;
 }
 
@@ -77,9 +65,9 @@ T column_of(const T& tensor) {
 std::int64_t bytes_of_vectors(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                               const LinearShape& shape) {
   std::int64_t bytes = 0;
-  for (const InputMember& one : inputs_of(operation, tensors, shape))
+  for (const auto& one : inputs_of(operation, tensors, shape))
     bytes += bytes_of_piece(shape.tokens * size_of((tensors.*one.member).dtype));
-  for (const OutputMember& one : outputs_of(tensors, shape))
+  for (const auto& one : outputs_of(tensors, shape))
     bytes += bytes_of_piece(shape.tokens * size_of((tensors.*one.member).dtype));
   return bytes;
 }
@@ -109,15 +97,15 @@ ValidTokens::ValidTokens(LinearKernels& kernels, const LinearCrossEntropy& opera
   const auto take_vector = [&](DType dtype) {
     return Tensor{take(shape.tokens * size_of(dtype)), dtype, shape.tokens};
   };
-  for (const auto& [member, fill] : inputs_of(operation, tensors, shape)) {
-    const ConstTensor& given = tensors.*member;
-    of_valid_.*member = take_vector(given.dtype);
-    inputs_.push_back({column_of(given), of_valid_.*member, fill});
+  for (const auto& input : inputs_of(operation, tensors, shape)) {
+    const ConstTensor& given = tensors.*input.member;
+    of_valid_.*input.member = take_vector(given.dtype);
+    inputs_.push_back({column_of(given), of_valid_.*input.member, input.fill});
   }
-  for (const auto& [member, fill, may_be_nan] : outputs_of(tensors, shape)) {
-    const Tensor& given = tensors.*member;
-    of_valid_.*member = take_vector(given.dtype);
-    outputs_.push_back({column_of(given), of_valid_.*member, fill, may_be_nan});
+  for (const auto& output : outputs_of(tensors, shape)) {
+    const Tensor& given = tensors.*output.member;
+    of_valid_.*output.member = take_vector(given.dtype);
+    outputs_.push_back({column_of(given), of_valid_.*output.member, output.fill, output.may_be_nan});
   }
 }
 

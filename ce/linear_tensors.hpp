@@ -1,0 +1,84 @@
+#pragma once
+/// \file
+/// The optional tensors of a linear layer's loss with an element for each token, each once. Not installed.
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "ce/linear.hpp"
+#include "ce/operations.hpp"
+#include "ce/ranks.hpp"
+
+namespace ce {
+
+/// A tensor of a call, and what it is to the operation that makes the losses of a chunk: null where that has none.
+template <class View>
+struct TokenTensor {
+  std::string_view name;  ///< as include/ce/linear.hpp has it
+  View LinearCrossEntropy::Tensors::*member;
+  View CrossEntropy::Tensors::*of_forward = nullptr;
+  View CrossEntropyMerge::Tensors::*of_merge = nullptr;
+  std::int64_t fill =
+      0;  ///< the bits of an element whose token is left out (LinearCrossEntropy::valid_tokens)
+  bool may_be_nan = true;  ///< where more tokens count than the call says
+
+  template <class Tensors>
+  [[nodiscard]] constexpr View Tensors::*of() const noexcept {
+    if constexpr (std::is_same_v<Tensors, CrossEntropy::Tensors>)
+      return of_forward;
+    else
+      return of_merge;
+  }
+};
+
+inline constexpr std::array token_inputs{
+    TokenTensor<ConstTensor>{.name = "row_weight",
+                             .member = &LinearCrossEntropy::Tensors::row_weight,
+                             .of_forward = &CrossEntropy::Tensors::row_weight,
+                             .of_merge = &CrossEntropyMerge::Tensors::row_weight},
+    TokenTensor<ConstTensor>{.name = "row_scale",
+                             .member = &LinearCrossEntropy::Tensors::row_scale,
+                             .of_forward = &CrossEntropy::Tensors::row_scale,
+                             .of_merge = &CrossEntropyMerge::Tensors::row_scale,
+                             .fill = std::bit_cast<std::int32_t>(1.0f)},
+    TokenTensor<ConstTensor>{.name = "entropy_upstream",
+                             .member = &LinearCrossEntropy::Tensors::entropy_upstream,
+                             .of_forward = &CrossEntropy::Tensors::entropy_upstream},
+    TokenTensor<ConstTensor>{.name = "lse_upstream",
+                             .member = &LinearCrossEntropy::Tensors::lse_upstream,
+                             .of_forward = &CrossEntropy::Tensors::lse_upstream},
+};
+
+/// All bits: NaN of an f32, and -1 of an integer.
+inline constexpr std::int64_t fill_of_unknown = -1;
+
+inline constexpr std::array token_outputs{
+    TokenTensor<Tensor>{.name = "lse",
+                        .member = &LinearCrossEntropy::Tensors::lse,
+                        .of_forward = &CrossEntropy::Tensors::lse,
+                        .of_merge = &CrossEntropyMerge::Tensors::lse,
+                        .fill = fill_of_unknown},
+    TokenTensor<Tensor>{.name = "argmax",
+                        .member = &LinearCrossEntropy::Tensors::argmax,
+                        .of_forward = &CrossEntropy::Tensors::argmax,
+                        .of_merge = &CrossEntropyMerge::Tensors::argmax,
+                        .fill = fill_of_unknown},
+    TokenTensor<Tensor>{.name = "hit",
+                        .member = &LinearCrossEntropy::Tensors::hit,
+                        .of_forward = &CrossEntropy::Tensors::hit,
+                        .of_merge = &CrossEntropyMerge::Tensors::hit,
+                        .may_be_nan = false},
+    TokenTensor<Tensor>{.name = "logprob",
+                        .member = &LinearCrossEntropy::Tensors::logprob,
+                        .of_forward = &CrossEntropy::Tensors::logprob,
+                        .of_merge = &CrossEntropyMerge::Tensors::logprob},
+    TokenTensor<Tensor>{.name = "entropy",
+                        .member = &LinearCrossEntropy::Tensors::entropy,
+                        .of_forward = &CrossEntropy::Tensors::entropy,
+                        .of_merge = &CrossEntropyMerge::Tensors::entropy},
+};
+
+}  // namespace ce
