@@ -22,6 +22,7 @@ not measured again. So regret comes first and stability second with --repeat 0, 
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import math
 import os
@@ -92,6 +93,13 @@ def lines_of(recording):
         return [line for text in archive for line in archive.extractfile(text).read().decode().splitlines()]
 
 
+@functools.cache
+def stores(variant):
+    """Whether the variant has the axis: without an output there is none."""
+    template = pathlib.Path(__file__).resolve().parents[1] / "templates" / "kernels" / f"{variant}.cuh"
+    return "// axis store" in template.read_text(encoding="utf-8")
+
+
 def recorded_configs(files):
     """Of recordings, the configs of each problem by its text, the fastest first."""
     problems = {}
@@ -107,9 +115,8 @@ def recorded_configs(files):
         figures = [word for word in words if word != "spills" and not word.startswith("registers=")]
         for modifiers, median in zip(figures[::3], figures[1::3]):
             load, store = modifiers.split(".")
-            # Without an output there is no axis store.
             configs.append((float(median), f"{structure},load={load}" +
-                            ("" if structure.startswith("persistent_reduce/") else f",store={store}")))
+                            (f",store={store}" if stores(structure.partition("/")[0]) else "")))
     return {problem: [config for _, config in sorted(configs)] for problem, configs in problems.items()}
 
 

@@ -108,14 +108,16 @@ class FitRegisters(unittest.TestCase):
 
 
 class Regret(unittest.TestCase):
-    def test_a_recorded_structure_may_say_registers_and_spills(self):
+    def test_a_recorded_structure_may_say_registers_and_spills_and_has_the_axes_of_its_variant(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "recording.txt"
             file.write_text("# a comment\ndevice GPU\nproblem p | 8 64\n"
                             "block/warps=2 ca.wb 7.5 1.0 cs.cs 6.5 2.0 registers=40\n"
-                            "warp/warps=4 ca.wb 5.5 1.0 registers=255 spills\n")
+                            "warp/warps=4 ca.wb 5.5 1.0 registers=255 spills\n"
+                            "transpose/warps=4 ca.wb 8.5 1.0\npersistent_reduce/warps=13 cs.wb 9.5 1.0\n")
             configs = {"p": ["warp/warps=4,load=ca,store=wb", "block/warps=2,load=cs,store=cs",
-                             "block/warps=2,load=ca,store=wb"]}
+                             "block/warps=2,load=ca,store=wb", "transpose/warps=4,load=ca",
+                             "persistent_reduce/warps=13,load=cs"]}
             self.assertEqual(regret.recorded_configs([file]), configs)
             packed = file.with_name("recording-2030-01-01.tar.xz")
             with tarfile.open(packed, "w:xz") as archive:
