@@ -290,16 +290,27 @@ ROWS = {
 }
 
 
+def points_lost(page: Page, task: str, place: Key) -> float:
+    """Of the share of the ceiling, to the same without what rows are asked for."""
+    share, without = (page.results.rows[one][place].value["share_of_ceiling"] for one in (task, ROWS[task][1]))
+    return 100 * float(without - share)
+
+
+def cost_of_rows(page: Page) -> str:
+    """The most points that any of it costs anywhere."""
+    return f"{max(points_lost(page, task, place) for task in ROWS for place in page.results.rows[task]):.1f}"
+
+
 def rows_of_options(page: Page) -> str:
     """Shares of the ceiling, and by how many points that is less than without."""
     found = page.results.rows
     places = sorted({place for cells in found.values() for place in cells})
     text = [["", *(f"{dtype} {columns}" for dtype, columns in places)]]
-    for task, (name, base) in ROWS.items():
+    for task, (name, _) in ROWS.items():
         row = [name]
         for place in places:
-            share, without = (found[one][place].value["share_of_ceiling"] for one in (task, base))
-            row.append(f"{share:.1%}, {100 * (share - without):+.1f}")
+            share: float = found[task][place].value["share_of_ceiling"]
+            row.append(f"{share:.1%}, {-points_lost(page, task, place):+.1f}")
         text.append(row)
     cells = {(task, *place): cell for task, of_task in found.items() for place, cell in of_task.items()}
     return f"{table(text)}\n\n{page.dates(cells)}"
@@ -497,5 +508,6 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "cost-of-smoothing": cost_of("label smoothing", "z-loss"),
     "cost-of-weights": cost_of("label smoothing", "z-loss", "weights"),
     "cost-of-softcap": cost_of("soft cap"),
+    "cost-of-rows": cost_of_rows,
     "cost-of-all": cost_of("label smoothing", "z-loss", "weights", "soft cap"),
 }

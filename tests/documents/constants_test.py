@@ -79,7 +79,7 @@ CONSTANTS = [
      r"rows_at_once = (\d+), rows = multipliers", 2),
     ("docs/linear.md", r"a ring of (\w+) to", "generator/linear.cpp", r"\{256, (\d+), 2, false\}"),
     ("docs/linear.md", r"a ring of \w+ to (\w+) stages", "generator/linear.cpp", r"\{128, (\d+), 2, true\}"),
-    ("docs/ranks.md", r"after it told of it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
+    ("docs/ranks.md", r"after it sent it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
     ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
     ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),
     ("docs/tuning.md", r"structures, the (\d+) most promising cache modifiers each", "tuner/strategy.hpp",

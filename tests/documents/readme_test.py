@@ -1,4 +1,4 @@
-"""The README shows the example that is compiled, and it and the page of figures stay short."""
+"""The README shows the example that is compiled, and it and the pages of docs/ stay short."""
 
 import re
 import sys
@@ -30,6 +30,12 @@ class Readme(unittest.TestCase):
         self.assertLessEqual(len(README.splitlines()), 220)
         performance = (SOURCE / "docs" / "performance.md").read_text(encoding="utf-8")
         self.assertLessEqual(len(performance.splitlines()), 250)
+
+    def test_all_pages_together_can_be_read(self):
+        """What is new is worth more than something that is there, or is said in fewer words."""
+        pages = sorted((SOURCE / "docs").glob("*.md"))
+        self.assertTrue(pages)
+        self.assertLessEqual(sum(len(page.read_text(encoding="utf-8").split()) for page in pages), 23_350)
 
     def test_it_names_what_stays_below_the_aim(self):
         """By the results: rows of up to 1024 columns, and losses without gradient; costly options are slower."""
