@@ -34,9 +34,6 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy  # also whi
 import ce.torch as ct
 from python_calls import machine
 
-BYTES = 256
-
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

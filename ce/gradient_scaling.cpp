@@ -15,27 +15,28 @@ namespace ce {
 namespace {
 
 /// Elements that are evenly apart.
-struct Run {
+struct Dimension {
   std::int64_t size = 1, stride = 1;
 };
 
-/// The elements of a tensor, which all are treated alike, as they lie in memory: the innermost run comes last.
-std::array<Run, 3> runs_of(const ConstTensor& tensor) {
+/// The elements of a tensor, which all are treated alike, as they lie in memory: the innermost dimension comes last.
+std::array<Dimension, 3> dimensions_of(const ConstTensor& tensor) {
   const RowLayout layout = row_layout(tensor);
   const std::int64_t batch_rows = layout.batch_rows > 0 ? layout.batch_rows : tensor.rows;
-  std::array<Run, 3> given{
+  std::array<Dimension, 3> given{
       {{tensor.rows / batch_rows, layout.batch}, {batch_rows, layout.row}, {tensor.columns, layout.column}}};
-  std::sort(given.begin(), given.end(), [](const Run& a, const Run& b) { return a.stride < b.stride; });
-  std::array<Run, 3> runs{};
-  std::size_t at = runs.size();
-  for (const Run& run : given) {
-    if (run.size == 1) continue;
-    if (at < runs.size() && run.stride == runs[at].size * runs[at].stride)
-      runs[at].size *= run.size;
+  std::sort(given.begin(), given.end(),
+            [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  std::array<Dimension, 3> dimensions{};
+  std::size_t at = dimensions.size();
+  for (const Dimension& dimension : given) {
+    if (dimension.size == 1) continue;
+    if (at < dimensions.size() && dimension.stride == dimensions[at].size * dimensions[at].stride)
+      dimensions[at].size *= dimension.size;
     else
-      runs[--at] = run;
+      dimensions[--at] = dimension;
   }
-  return runs;
+  return dimensions;
 }
 
 void check(const Tensor& grad, const ConstTensor& upstream, const runtime::Device& device) {
@@ -61,7 +62,7 @@ void GradientScaling::run(const Tensor& grad, const ConstTensor& upstream, Strea
   Arguments arguments{};
   arguments.output = grad.data;
   arguments.upstream = upstream.data;
-  const auto& [batches, rows, columns] = runs_of(grad);
+  const auto& [batches, rows, columns] = dimensions_of(grad);
   elements.strided = batches.size > 1 || rows.size > 1 || columns.stride != 1;
   if (elements.strided) {
     elements.rows = batches.size * rows.size;

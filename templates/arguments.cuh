@@ -71,7 +71,7 @@ struct Arguments {
   const void* weight;    ///< [columns]: of the classes
   const void* upstream;  ///< [rows] or [1]: gradient of the loss
   void* loss;            ///< [rows] for reduction none, else [1]
-  /// Of cross entropy, beside the loss: problem::NAME_of(arguments) is each, with its type, as the table
+  /// Tensors of cross entropy beside the loss: problem::NAME_of(arguments) is each, with its type, as the table
   /// cross_entropy_outputs has them. Where the forward has left them, or the caller, they are read.
   void* outputs[most_outputs];
   const float* row_weight;        ///< [rows]

@@ -5,8 +5,8 @@
 namespace ce {
 
 struct LinearExponentialsArguments {
-  /// Of the rows: target, upstream, row_weight, lse_upstream, divisor, rows, classes, ignore_index, the amounts of scale, cap
-  /// and z-loss, statistics of `ranks` splits, and statistics_words.
+  /// What the rows have: target, upstream, row_weight, lse_upstream, divisor, rows, classes, ignore_index, the amounts of
+  /// scale, cap and z-loss, statistics of `ranks` splits, and statistics_words.
   Arguments call;
   long long upstream_step;  ///< from one row's to the next: 0 where all have the same
 

@@ -7,8 +7,8 @@ namespace ce {
 
 struct LinearStatisticsArguments {
   ProductOperands operands;  ///< hidden states and weight
-  /// Of the rows: target, weight (of the classes), row_scale, scale, cap, rows, classes, statistics_out: as of one rank of
-  /// `splits`, whose statistics lie one after the other, and statistics_words.
+  /// What the rows have: target, weight (of the classes), row_scale, scale, cap, rows, classes, statistics_out: as of one
+  /// rank of `splits`, whose statistics lie one after the other, and statistics_words.
   Arguments call;
   const void* bias;  ///< [classes]
   int group;         ///< ProductSchedule

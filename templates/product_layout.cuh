@@ -29,13 +29,13 @@ struct ProductTile {
   }
   /// Blocks of `rows_at_once` rows that a warpgroup makes of a tile, below each other.
   CE_HOST_DEVICE constexpr int row_blocks() const { return turns ? multipliers : 1; }
-  /// From the first row of one multiplying warpgroup to that of the next.
+  /// Rows from the first one of a multiplying warpgroup to that of the next.
   CE_HOST_DEVICE constexpr int rows_apart() const { return turns ? 0 : rows_at_once; }
   /// Messages about a row that each part leaves: one of every warpgroup that makes tiles of it.
   CE_HOST_DEVICE constexpr int messages() const { return turns ? multipliers : 1; }
   /// Warpgroups that read a stage.
   CE_HOST_DEVICE constexpr int readers() const { return turns ? 1 : multipliers; }
-  /// That a thread holds of a block of rows: two rows, eight apart, of each eight columns two neighbours.
+  /// Sums that a thread holds of a block of rows: two rows, eight apart, of each eight columns two neighbours.
   CE_HOST_DEVICE constexpr int sums_of_thread() const { return columns / 2; }
   CE_HOST_DEVICE constexpr int sums_of_row() const { return columns / 4; }
 
@@ -87,7 +87,7 @@ struct ProductSchedule {
     const long long each = clusters / rows_of(band) > 1 ? clusters / rows_of(band) : 1;
     return int(each < column_tiles() ? each : column_tiles());
   }
-  /// Of any band.
+  /// The splits of any band, at most.
   CE_HOST_DEVICE constexpr int most_splits() const {
     int most = 1;
     for (long long band = 0; band < bands(); ++band) most = most < splits_of(band) ? splits_of(band) : most;

@@ -13,24 +13,24 @@ struct RingRoles {
                     ///< there are
   bool finalizes_apart;  ///< one warp finalizes rows for its block; the ring may be longer than two rows
 };
-/// As many warps write as reduce.
+/// The roles of `pipeline`: as many warps write as reduce.
 CE_HOST_DEVICE constexpr RingRoles pipeline_roles(int warps, int chunk_vectors) {
   const int team = (warps - 1) / 2;
   return {team, 2 * 32 * team, chunk_vectors, 0, false};
 }
-/// The second warp finalizes. Writers hold chunks that they read before they know their row, unless reducers put logits
-/// under their cap in the ring first.
+/// The roles of `pipeline_decoupled`: the second warp finalizes. Writers hold chunks that they read before they know their
+/// row, unless reducers put logits under their cap in the ring first.
 CE_HOST_DEVICE constexpr RingRoles pipeline_decoupled_roles(int warps, int reducers, int chunk_vectors,
                                                             int hold, bool caps) {
   const int writers = 32 * (warps - 2 - reducers);
   return {reducers, 32 * reducers + writers, chunk_vectors, caps ? 0 : hold * writers / chunk_vectors, true};
 }
-/// The warps that reduce hold `hold` vectors a thread in registers, and write.
+/// The roles of `persistent`: the warps that reduce hold `hold` vectors a thread in registers, and write.
 CE_HOST_DEVICE constexpr RingRoles persistent_roles(int warps, int unroll, int hold) {
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, hold / (unroll > 0 ? unroll : 1), false};
 }
-/// Nothing of a row stays.
+/// The roles of `persistent_reduce`: nothing of a row stays.
 CE_HOST_DEVICE constexpr RingRoles persistent_reduce_roles(int warps, int unroll) {
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, 0x7fffffff, false};

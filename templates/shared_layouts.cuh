@@ -20,7 +20,7 @@ struct PackedShape {
   }
   /// A lane moves its rows by itself.
   CE_HOST_DEVICE constexpr bool is_one_access() const { return access() == lane_bytes(); }
-  /// Of a block.
+  /// Shared memory of a block.
   CE_HOST_DEVICE constexpr long long shared_bytes(int warps) const {
     return is_one_access() ? 0 : static_cast<long long>(warps) * inputs * warp_bytes();
   }
@@ -32,11 +32,11 @@ struct TransposeShape {
   int lanes;    ///< that share a row
   int inputs;
 
-  /// Of a warp.
+  /// Rows of a warp.
   CE_HOST_DEVICE constexpr int rows() const { return 32 / lanes; }
   /// Vectors from a row to the next: an odd multiple of `lanes`, so that eight lanes, which read together, meet in no bank.
   CE_HOST_DEVICE constexpr int pitch() const { return ceil_of(vectors, lanes) / 2 * 2 * lanes + lanes; }
-  /// Of a block.
+  /// Shared memory of a block.
   CE_HOST_DEVICE constexpr long long shared_bytes(int warps) const {
     return 16ll * warps * inputs * rows() * pitch();
   }

@@ -633,7 +633,7 @@ CE_C_API ce_status ce_cross_entropy_backward_prepare(ce_context* context,
 /// Options of ce_linear_cross_entropy().
 typedef struct ce_linear_cross_entropy_options {
   size_t struct_size;
-  /// Those of cross entropy; NULL: all at their defaults.
+  /// The options of cross entropy; NULL: all at their defaults.
   const ce_cross_entropy_options* cross_entropy;
   /// Bytes that a call may take beyond its tensors. 0: a tenth of what is free when a problem of this shape is first met.
   int64_t memory_budget;
@@ -858,7 +858,7 @@ typedef struct ce_peer_memory_options {
 #define CE_PEER_MEMORY_OPTIONS_INIT \
   { sizeof(ce_peer_memory_options), 0, 1, 0, 600.0 }
 
-/// So much memory is enough for rows of which ranks say so many words (ce_cross_entropy_shard_words()).
+/// Bytes that are enough for so many rows, of which each rank sends so many words (ce_cross_entropy_shard_words()).
 CE_C_API ce_status ce_peer_memory_bytes_for(int32_t ranks, int64_t rows, int64_t words, int64_t* bytes);
 /// \param memory  receives the handle, for ce_peer_memory_destroy(); NULL where the call fails
 /// \returns CE_STATUS_INVALID_ARGUMENT, CE_STATUS_OUT_OF_MEMORY, CE_STATUS_UNSUPPORTED, CE_STATUS_DEVICE

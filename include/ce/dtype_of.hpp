@@ -57,7 +57,7 @@ inline constexpr DType dtype_of<bool> = DType::u8;
 
 namespace detail {
 
-/// With a message for a type that has none.
+/// A message for a type that has none.
 template <class T>
 [[nodiscard]] constexpr DType element_dtype() noexcept {
   using Found = std::remove_const_t<decltype(dtype_of<std::remove_cv_t<T>>)>;

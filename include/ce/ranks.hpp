@@ -48,7 +48,7 @@ struct Communicator {
   double patience = 600;
 };
 
-/// Of an ncclComm_t, blocking or not, which must outlive it. NCCL is the copy that the process has loaded, else
+/// The Communicator of an ncclComm_t, blocking or not, which must outlive it. NCCL is the copy that the process has loaded, else
 /// libnccl.so.2. After a failure or a rank that did not come, ncclCommAbort() ends what the communicator still has on the GPU.
 /// \throws Unsupported where there is none, DeviceError where NCCL says no
 [[nodiscard]] CE_API Communicator nccl_communicator(void* comm);
@@ -182,7 +182,7 @@ class CE_API PeerMemory {
   };
   static constexpr std::size_t description_bytes = 128;
 
-  /// So much memory is enough for rows of which ranks say so many words (CrossEntropyShard::words()).
+  /// Bytes that are enough for so many rows, of which each rank sends so many words (CrossEntropyShard::words()).
   [[nodiscard]] static std::int64_t bytes_for(int ranks, std::int64_t rows, std::int64_t words);
 
   PeerMemory(PeerMemory&&) noexcept;

@@ -11,7 +11,7 @@ namespace ce {
 /// A place in the sources. Stands for std::source_location, which clang 14 and 15 do not have with libstdc++.
 class SourceLocation {
  public:
-  /// As a default argument, the place of the call.
+  /// The place of the call, where this is a default argument.
   [[nodiscard]] static constexpr SourceLocation current(
       const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
       std::uint_least32_t line = __builtin_LINE()) noexcept {

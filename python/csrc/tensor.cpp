@@ -78,16 +78,17 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes,
 }
 
 /// Elements along one or more dimensions whose strides are alike one.
-struct Run {
+struct Dimension {
   std::int64_t size, stride;
 };
 
 /// Whether each element has memory of its own: from the closest to the farthest, each step leaves behind all that is closer.
-/// Sorts the runs.
-bool are_apart(std::span<Run> runs) {
-  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.stride < b.stride; });
+/// Sorts the dimensions.
+bool are_apart(std::span<Dimension> dimensions) {
+  std::sort(dimensions.begin(), dimensions.end(),
+            [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
   std::int64_t reach = 1;
-  for (const auto& [size, stride] : runs) {
+  for (const auto& [size, stride] : dimensions) {
     if (size <= 1) continue;
     if (stride < reach) return false;
     reach += (size - 1) * stride;
@@ -236,9 +237,9 @@ bool Tensor::is_dense() const {
 
 bool Tensor::overlaps_itself() const {
   if (elements() == 0) return false;
-  std::vector<Run> runs(dimensions_);
-  for (std::size_t d = 0; d < dimensions_; ++d) runs[d] = {sizes_[d], strides_[d]};
-  return !are_apart(runs);
+  std::vector<Dimension> dimensions(dimensions_);
+  for (std::size_t d = 0; d < dimensions_; ++d) dimensions[d] = {sizes_[d], strides_[d]};
+  return !are_apart(dimensions);
 }
 
 std::vector<std::size_t> Tensor::memory_order() const {
@@ -270,7 +271,7 @@ void* Tensor::data() const {
 std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim, std::span<const std::size_t> order) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const std::int64_t columns = sizes.empty() ? 1 : sizes[dim];
-  std::array<Run, 3> runs{};  // of rows, then of columns
+  std::array<Dimension, 3> dimensions{};  // of rows, then of columns
   std::size_t count = 0;
   std::int64_t all = 1;
   bool fits = true;
@@ -278,12 +279,12 @@ std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim, std::spa
     const std::size_t d = order.empty() ? i : order[i];
     if (d == dim || sizes[d] == 1) continue;
     all *= sizes[d];
-    if (count > 0 && runs[count - 1].stride == strides[d] * sizes[d]) {
-      runs[count - 1] = {runs[count - 1].size * sizes[d], strides[d]};
+    if (count > 0 && dimensions[count - 1].stride == strides[d] * sizes[d]) {
+      dimensions[count - 1] = {dimensions[count - 1].size * sizes[d], strides[d]};
     } else if (count == 2) {
       fits = false;
     } else {
-      runs[count++] = {sizes[d], strides[d]};
+      dimensions[count++] = {sizes[d], strides[d]};
     }
   }
   ce_tensor rows = ce_matrix(tensor.data(), tensor.ce_type(), all, columns);
@@ -291,17 +292,17 @@ std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim, std::spa
   if (!fits) return std::nullopt;
   if (columns > 1) rows.column_stride = strides[dim];
   if (count == 1) {
-    rows.row_stride = runs[0].stride;
+    rows.row_stride = dimensions[0].stride;
   } else if (count == 2) {
-    rows.row_stride = runs[1].stride;
-    rows.batch_rows = runs[1].size;
-    rows.batch_stride = runs[0].stride;
+    rows.row_stride = dimensions[1].stride;
+    rows.batch_rows = dimensions[1].size;
+    rows.batch_stride = dimensions[0].stride;
   }
   const bool is_plain = count == 0 ? rows.column_stride == 1
                                    : count == 1 && rows.column_stride == 1 && rows.row_stride >= columns;
   if (is_plain) return rows;
-  runs[2] = {columns, rows.column_stride};
-  if (!are_apart(runs)) return std::nullopt;
+  dimensions[2] = {columns, rows.column_stride};
+  if (!are_apart(dimensions)) return std::nullopt;
   return rows;
 }
 
@@ -309,28 +310,29 @@ std::optional<ce_tensor> elements_of(const Tensor& tensor) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const std::int64_t elements = tensor.elements();
   if (elements == 0) return ce_vector(tensor.data(), tensor.ce_type(), 0);
-  std::array<Run, 3> runs{{{1, 0}, {1, 0}, {1, 1}}};  // the innermost is the last
-  std::size_t first = runs.size();
+  std::array<Dimension, 3> dimensions{{{1, 0}, {1, 0}, {1, 1}}};  // the innermost is the last
+  std::size_t first = dimensions.size();
   const std::vector<std::size_t> order = tensor.memory_order();
   for (std::size_t i = order.size(); i-- > 0;) {
     const std::size_t d = order[i];
     if (sizes[d] == 1) continue;
-    if (first < runs.size() && strides[d] == runs[first].size * runs[first].stride) {
-      runs[first].size *= sizes[d];
+    if (first < dimensions.size() && strides[d] == dimensions[first].size * dimensions[first].stride) {
+      dimensions[first].size *= sizes[d];
     } else if (first == 0) {
       return std::nullopt;
     } else {
-      runs[--first] = {sizes[d], strides[d]};
+      dimensions[--first] = {sizes[d], strides[d]};
     }
   }
-  ce_tensor view = ce_matrix(tensor.data(), tensor.ce_type(), runs[0].size * runs[1].size, runs[2].size);
-  view.column_stride = runs[2].stride;
-  if (view.rows > 1) view.row_stride = runs[1].stride;
-  if (runs[0].size > 1) {
-    view.batch_rows = runs[1].size;
-    view.batch_stride = runs[0].stride;
+  ce_tensor view =
+      ce_matrix(tensor.data(), tensor.ce_type(), dimensions[0].size * dimensions[1].size, dimensions[2].size);
+  view.column_stride = dimensions[2].stride;
+  if (view.rows > 1) view.row_stride = dimensions[1].stride;
+  if (dimensions[0].size > 1) {
+    view.batch_rows = dimensions[1].size;
+    view.batch_stride = dimensions[0].stride;
   }
-  if (!are_apart(runs)) return std::nullopt;
+  if (!are_apart(dimensions)) return std::nullopt;
   return view;
 }
 

@@ -18,7 +18,7 @@
 #include "base/environment.hpp"
 #include "base/made_once.hpp"
 #include "ce/error.hpp"
-#include "runtime/cuda/library_places.hpp"
+#include "runtime/cuda/library_paths.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -62,7 +62,7 @@ CublasLt::Opened open_library() {
   for (const std::string& name : chosen ? std::vector<std::string>() : sonames_of(cublaslt_library))
     if (void* loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD); loaded != nullptr)
       if (opened.library = use(loaded, name, opened.tried); opened.library != nullptr) return opened;
-  for (const std::string& name : library_places(cublaslt_library, opened.tried)) {
+  for (const std::string& name : library_paths(cublaslt_library, opened.tried)) {
     void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* reason = dlerror();

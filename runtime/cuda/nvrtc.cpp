@@ -14,7 +14,7 @@
 #include "ce/error.hpp"
 #include "ce/source_location.hpp"
 #include "runtime/cuda/keep_source.hpp"
-#include "runtime/cuda/library_places.hpp"
+#include "runtime/cuda/library_paths.hpp"
 #include "runtime/cuda/nvrtc_use.hpp"
 
 namespace ce::runtime::cuda {
@@ -103,7 +103,7 @@ void open_builtins_beside(const std::string& nvrtc) {
 
 Nvrtc::Opened Nvrtc::open() {
   Opened opened;
-  for (const std::string& name : library_places(nvrtc_library, opened.tried)) {
+  for (const std::string& name : library_paths(nvrtc_library, opened.tried)) {
     // Never closed: NVRTC may leave threads and thread-local data behind.
     void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

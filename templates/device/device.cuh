@@ -78,7 +78,7 @@ struct bf16 {
 };
 using f32 = float;
 
-/// Of loads, PTX's cache operators: all levels, L2 only, streaming (evict first); and the policy evict_last of L2
+/// PTX's cache operators of loads: all levels, L2 only, streaming (evict first); and the policy evict_last of L2
 /// (sm_80), with which stores pass what has been read: an H200 then moves up to 4% more.
 enum class Load { ca, cg, cs, evict_last };
 /// And of stores: write back, L2 only, streaming, write through.

@@ -200,7 +200,7 @@ CE_DEVICE float exp2(float x) {
 CE_DEVICE float log(float x) { return __builtin_logf(x); }
 CE_DEVICE float log1p(float x) { return __builtin_log1pf(x); }
 CE_DEVICE float expm1(float x) { return __builtin_expm1f(x); }
-/// As wrong as it may be there, so that a kernel that relies on more is wrong here.
+/// The result is as wrong as it may be on a GPU, so that a kernel that relies on more is wrong here.
 CE_DEVICE float log2(float x) {
   return x >= 0.f && x < 0x1p-126f ? -__builtin_inff() : __builtin_log2f(x) * (1.f + 0x1p-22f);
 }

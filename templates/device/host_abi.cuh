@@ -40,12 +40,12 @@ struct Services {
   void (*mbarrier_wait)(Thread& thread, unsigned long long& barrier, int parity, Place place);
   bool (*mbarrier_test)(Thread& thread, unsigned long long& barrier, int parity, Place place);
   void (*mbarrier_arrive_expect_tx)(Thread& thread, unsigned long long& barrier, int bytes, Place place);
-  /// To where the thread's own shared memory at `to` and its own `barrier` are in that block of the cluster.
+  /// Sends to where the thread's own shared memory at `to` and its own `barrier` are in that block of the cluster.
   void (*cluster_send)(Thread& thread, void* to, const void* words, int bytes, unsigned long long& barrier,
                        int rank, Place place);
   void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& barrier,
                     Place place);
-  /// Of a clock that goes on.
+  /// The time of a clock that goes on.
   unsigned long long (*nanoseconds)();
   /// Returns after a while in which the other threads have done all they could.
   void (*await_others)(Thread& thread, Place place);

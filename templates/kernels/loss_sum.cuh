@@ -112,7 +112,7 @@ CE_DEVICE bool last_block(Workspace& workspace, int64& count, SumShared& shared)
   return true;
 }
 
-/// By the last block: the sum of what all blocks left, in a fixed order; thread 0 gets the result.
+/// The sum of what all blocks left, in a fixed order, made by the last block; thread 0 gets the result.
 /// \param own  what this block left
 CE_DEVICE float total_of(const Arguments& arguments, Share share, float own,
                          float (&shared)[sum_threads / lanes]) {

@@ -200,7 +200,7 @@ CE_DEVICE void load_rows(const Element* const (&first)[problem::inputs], LaneRow
     for (int i = 0; i < problem::inputs; ++i) rows[i].read(shared[i] + own);
   }
 }
-/// By way of the shared memory of the first input, where each lane has read its own rows.
+/// Stores them through the shared memory of the first input, where each lane has read its own rows.
 CE_DEVICE void store_rows(Element* first, const LaneRows& rows) {
   const int own = lane_index() * shape.lane_bytes();
   if constexpr (shape.is_one_access()) {

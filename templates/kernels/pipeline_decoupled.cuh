@@ -92,7 +92,7 @@ class RowSender {
         prefetch_(block.arguments, block.existing(index_)),
         lag_(lag_of(block)) {}
 
-  /// Of all rows that are reduced, of the next one in any case.
+  /// Sends all rows that are reduced, the next one in any case.
   CE_DEVICE void send() {
     for (; block_.exists(index_) && (ahead_ == 0 || is_published(block_, reduction_)); ++ahead_) {
       await_published(block_, reduction_);

@@ -50,7 +50,7 @@ struct WarpVectors {
       visit(i, vector / shape.vectors, vector % shape.vectors);
     }
   }
-  /// In place of rows that there are not, the last one.
+  /// The last row takes the place of rows that there are not.
   CE_DEVICE void load_from(const Arguments& arguments, int64 first) {
     const int64 left = arguments.rows - 1 - first;
     const int last = left < shape.rows() ? int(left) : shape.rows() - 1;

@@ -7,7 +7,7 @@ namespace ce {
 /// The weights of the classes from `origin` on, in global or in shared memory. Ones without weights.
 struct ClassWeights {
   using Weight = problem::Weight;
-  /// That one instruction reads: where rows start anywhere, so do the weights of a vector.
+  /// Weights that one instruction reads: where rows start anywhere, so do the weights of a vector.
   static constexpr int piece = problem::aligned ? 16 / sizeof(Weight) : 1;
 
   const Weight* first;
@@ -15,12 +15,12 @@ struct ClassWeights {
   /// 0, or the length of a plane: the first pieces of all vectors, then the second ones, ...
   int plane = 0;
 
-  /// Those of all columns, where the caller has them: weights of a shard's classes lie among those of all.
+  /// The weights of all columns, where the caller has them: weights of a shard's classes lie among those of all.
   CE_DEVICE static ClassWeights in_memory(const Arguments& arguments) {
     return {static_cast<const Weight*>(arguments.weight) + (problem::sharded ? arguments.first_class : 0)};
   }
 
-  /// Of neighbouring columns, the first one a multiple of their number where rows are aligned.
+  /// The weights of neighbouring columns, the first one a multiple of their number where rows are aligned.
   template <int n>
   CE_DEVICE void at(int column, float (&w)[n]) const {
     if constexpr (!problem::weights) {

@@ -119,7 +119,7 @@ struct CrossEntropy : OperationDefaults {
   bool dead = false;  ///< outputs are `dead_value`
   float dead_value = 0.f;
 
-  /// Of the whole row, for store_row_results().
+  /// Results of the whole row, for store_row_results().
   struct Total {
     Stats stats;
     float own = 0.f,
@@ -381,7 +381,7 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE static bool is_class(const Arguments& arguments, int64 index) {
     return index >= 0 && index < class_count(arguments);
   }
-  /// Of a class: `nowhere` in a shard without it.
+  /// The column of a class: `nowhere` in a shard without it.
   CE_DEVICE int column_of(int64 index) const {
     if constexpr (!problem::sharded || problem::merges) return int(index);
     const int64 column = index - arguments.first_class;
@@ -417,7 +417,7 @@ struct CrossEntropy : OperationDefaults {
       if constexpr (problem::softcap) at_target *= target_slope;
     }
   }
-  /// In the units that exponents and slopes have in what is under the cap.
+  /// The probability, in the units that exponents and slopes have in what is under the cap.
   CE_DEVICE void set_probability(float max, float sum, float share, float amplitude) {
     if constexpr (Logits::bounded) {
       const float unit = logits.unit_under_cap(), per_slope = 1.f / (unit * unit);
@@ -505,8 +505,8 @@ struct CrossEntropy : OperationDefaults {
     for (int k = 0; k < n; ++k) sum = multiply_add(w[k], exponents[k], sum);
     return sum;
   }
-  /// Of a tile with logits so far below the maximum that an exponent overflows: to the base 2, where that of e does not,
-  /// or of a class that has no weight.
+  /// The dot of a tile with logits so far below the maximum that an exponent overflows (to the base 2, where that of e does
+  /// not), or with a class that has no weight.
   template <class Tile>
   CE_DEVICE float dot_of_logarithms(const Stats& stats, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);

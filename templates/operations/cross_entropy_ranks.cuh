@@ -28,7 +28,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
     else
       finalize_row(take_target(Exchange(arguments).template receive<Shard>(row, factor())));
   }
-  /// By whole warps, where ranks exchange statistics: those of this one's columns, which finalize() of all ranks receives.
+  /// Sends the statistics of this rank's columns, which finalize() of all ranks receives. By whole warps.
   CE_DEVICE void send_statistics(const Stats& found) const {
     uint32 words[Shard::words];
     own_statistics(found).put(words);
@@ -40,7 +40,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
   }
 
  private:
-  /// Of all ranks.
+  /// The statistics of all ranks.
   CE_DEVICE Shard merged() const {
     Shard all = Shard::merged(arguments, row, factor());
     if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());

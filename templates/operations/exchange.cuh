@@ -28,7 +28,7 @@ class Exchange {
   CE_DEVICE Exchange(const Arguments& a)
       : own_(*a.exchange), layout_{a.ranks, a.statistics_words}, call_(after(own_.calls)) {}
 
-  /// By a whole warp, before it sends or receives a row: until all ranks have ended the call before. One may have ended
+  /// Waits until all ranks have ended the call before. By a whole warp, before it sends or receives a row. One may have ended
   /// this call, too, if other clusters took all rows.
   CE_DEVICE void begin() const {
     const uint32* const finished = at<uint32>(own_, layout_.finished());
@@ -40,7 +40,7 @@ class Exchange {
     });
   }
 
-  /// By a whole warp, once for each row.
+  /// Sends the words to all ranks. By a whole warp, once for each row.
   template <int n>
   CE_DEVICE void send(int64 row, const uint32 (&words)[n]) const {
     for (int rank = lane_index(); rank < int(layout_.ranks); rank += lanes) {
@@ -57,7 +57,7 @@ class Exchange {
     }
   }
 
-  /// By a whole warp: what all ranks say of the row, merged in their order; NaN where one did not come.
+  /// What all ranks have sent of the row, merged in their order; NaN where one did not come. By a whole warp.
   /// \param c  the factor of the exponents
   template <class Shard>
   CE_DEVICE Shard receive(int64 row, float c) const {
@@ -83,7 +83,7 @@ class Exchange {
     return all;
   }
 
-  /// By one thread, when all blocks of the kernel have received all rows.
+  /// Ends the call. By one thread, when all blocks of the kernel have received all rows.
   CE_DEVICE void end() const {
     own_.calls = call_;
     for (int rank = 0; rank < int(layout_.ranks); ++rank)
@@ -122,7 +122,7 @@ class Exchange {
     return are_here;
   }
 
-  /// By a whole warp: until no lane misses a rank. False where one does not come, or did not come to another.
+  /// Waits until no lane misses a rank. By a whole warp. False where one does not come, or did not come to another.
   /// \param look  a rank that is missing, or `no_rank`
   template <class Look>
   CE_DEVICE bool await(const Look& look) const {

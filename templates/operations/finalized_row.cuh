@@ -4,7 +4,7 @@
 
 namespace ce {
 
-/// Those of a row, where there are any.
+/// The entropy terms of a row that is handed on, where there are any.
 template <bool used>
 struct KeptTerms {
   CE_DEVICE void keep(const EntropyTerms&) {}

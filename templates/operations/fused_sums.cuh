@@ -33,7 +33,7 @@ CE_DEVICE Counted count_all_rows(const Arguments& arguments) {
   return counted;
 }
 
-/// By all 32 lanes.
+/// Adds up the losses of all rows, where the last of them is left. By all 32 lanes.
 /// \param left  whether this lane has just left the losses of a row in the workspace
 CE_DEVICE void sum_losses(const Arguments& arguments, bool left) {
   Workspace& workspace = *arguments.workspace;

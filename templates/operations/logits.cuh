@@ -23,7 +23,7 @@ struct HyperbolicTangentOf {
   /// |y| below which the polynomial is right to 3e-6 (16 bits) or 4e-8.
   static constexpr float near = is_narrow ? 0.6f : 0.55f;
 
-  /// Of P, that of y^2 to the power of i.
+  /// Terms of P. That of y^2 to the power of i is coefficient(i).
   static constexpr int terms = is_narrow ? 3 : 4;
   CE_DEVICE static constexpr float coefficient(int i) {
     switch (i) {
@@ -81,7 +81,7 @@ struct Quotient {
   }
 };
 
-/// Of a tile whose logits are all near 0.
+/// The form of a tile whose logits are all near 0.
 struct NearZero {
   static constexpr bool bounded = true;
   float ratio;  ///< scale / cap

@@ -7,7 +7,7 @@ namespace ce {
 
 /// A mean of losses is divided by what is counted, not by a divisor that the caller gives.
 constexpr bool counts_rows = problem::mean && !problem::divisor;
-/// By weights, not by rows.
+/// Whether a mean divides by weights, not by rows.
 constexpr bool weighted_mean = counts_rows && problem::weights && !problem::probabilities;
 
 /// The losses that rows leave in the workspace say which of them count: others leave -0. So no kernel has to read
@@ -51,7 +51,7 @@ CE_DEVICE float counted_weight(const Arguments& arguments, int64 row) {
   return counts ? weight_of(arguments, target) : 0.f;
 }
 
-/// By one thread, from the sums over all rows; the workspace is ready for the next call.
+/// Writes the results, from the sums over all rows; the workspace is ready for the next call. By one thread.
 /// \param counted  for a mean
 CE_DEVICE void put_sums(const Arguments& arguments, float loss, float z_loss, const Counted& counted) {
   if constexpr (problem::divisor) {

@@ -24,14 +24,14 @@ template <>
 struct LogitsOf<false> {
   static constexpr bool bounded = false;
   float scale;
-  /// Of a cap, and 1 without: ratio = scale / cap, |x| below which tanh has the form near 0, c = cap log2(e), 1 / c.
+  /// Constants of a cap, and 1 without: ratio = scale / cap, |x| below which tanh has the form near 0, c = cap log2(e), 1 / c.
   float cap, ratio, near, c, per_c;
   /// Sums of exponentials could overflow, or lose what is small, if the kernel did not look for it.
   bool need_maximum;
 
   CE_DEVICE explicit LogitsOf(const Arguments& arguments)
       : scale(scale_in(arguments)), cap(1.f), ratio(1.f), near(1.f), c(1.f), per_c(1.f), need_maximum(true) {}
-  /// Of a row that has a scale of its own.
+  /// The logits of a row that has a scale of its own.
   CE_DEVICE ScaledLogits of_row(float row_scale) const {
     ScaledLogits own = *this;
     if constexpr (problem::row_scales) own.scale = scale_of(row_scale);

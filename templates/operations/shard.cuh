@@ -63,7 +63,7 @@ struct ShardStatistics {
     statistics.u_target = statistics.stats.sum = ce::not_a_number();
     return statistics;
   }
-  /// With those of the next rank.
+  /// Merges the statistics of the next rank.
   /// \param c  the factor of the exponents
   CE_DEVICE void merge(const ShardStatistics& of_rank, float c) {
     stats.merge(of_rank.stats, c);
@@ -73,7 +73,7 @@ struct ShardStatistics {
       slope = of_rank.slope;
     }
   }
-  /// Of the row in all shards.
+  /// The statistics of the row in all shards.
   /// \param c  the factor of the exponents
   CE_DEVICE static ShardStatistics merged(const Arguments& arguments, int64 row, float c) {
     ShardStatistics all;

@@ -9,13 +9,13 @@ CE_DEVICE int64 target_of(const Arguments& arguments, int64 row) {
   return static_cast<const problem::Target*>(arguments.target)[row];
 }
 
-/// Of all shards, where the classes are spread over ranks.
+/// The number of classes: of all shards, where they are spread over ranks.
 CE_DEVICE int64 class_count(const Arguments& arguments) {
   if constexpr (!problem::sharded) return problem::columns;
   return arguments.classes;
 }
 
-/// Of a class. Ones without weights.
+/// The weight of a class; 1 without weights.
 CE_DEVICE float weight_of(const Arguments& arguments, int64 column) {
   if constexpr (!problem::weights) return 1.f;
   return to_float(load_element<Load::ca>(static_cast<const problem::Weight*>(arguments.weight) + column));

@@ -11,7 +11,7 @@ struct ClusterMerge {
   RowMessage messages[cluster];
   Mbarrier published;
 
-  /// By one thread, before a barrier of the cluster.
+  /// Sets up the mbarrier. By one thread, before a barrier of the cluster.
   CE_DEVICE void init() {
     if constexpr (cluster == 1) return;
     mbarrier_init(published);

@@ -80,7 +80,7 @@ struct ExponentOf<true> {
   /// Whichever of them it has to be, without a branch.
   CE_DEVICE float either(float x) const { return multiply_add(x - (fused ? 0.f : max), c, fused ? -s : 0.f); }
   CE_DEVICE static float power(float exponent) { return exp2(exponent); }
-  /// Of a maximum that another part's sums refer to.
+  /// The exponent of a maximum that another part's sums refer to.
   CE_DEVICE float exponent_of_maximum(float other) const {
     const float t = product(other, c);
     return fused && absolute(t) < 0x1p30f ? t - s : exponent_apart(other);

@@ -4,7 +4,7 @@
 // as large as they say, the generator asks before anything is compiled.
 #pragma once
 
-/// In front of a function that both a kernel and the generator call.
+/// A qualifier of functions that both a kernel and the generator call.
 #if defined(__CUDACC__)
 #define CE_HOST_DEVICE __host__ __device__
 #else
@@ -64,7 +64,7 @@ struct StatsMembers {
     return (exponentials ? 2 : 0) + (dots ? sum : 0) + (exponentials && dots ? sum : 0) + (indices ? 2 : 0) +
            (moment ? 1 : 0);
   }
-  /// Of a SoftmaxStats, which has all of them but the moment.
+  /// Bytes of a SoftmaxStats, which has all members but the moment.
   CE_HOST_DEVICE constexpr int bytes(bool is_narrow) const {
     return (is_narrow ? 24 : 32) + (moment ? 4 : 0);
   }

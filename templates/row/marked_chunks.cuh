@@ -17,7 +17,7 @@ struct ChunkMarks {
   CE_DEVICE static ChunkMarks of(int chunk) { return {1 << chunk}; }
   CE_DEVICE static ChunkMarks below(int count) { return {count == 0 ? 0 : int((2u << (count - 1)) - 1)}; }
   CE_DEVICE void leave_out(int chunk) { bits &= ~(1 << chunk); }
-  /// To the next chunks.
+  /// Goes on to the next chunks.
   CE_DEVICE void advance() { bits <<= 1; }
   CE_DEVICE bool has(const ChunkMarks& any) const { return (bits & any.bits) != 0; }
   CE_DEVICE void merge(const ChunkMarks& other) { bits |= other.bits; }

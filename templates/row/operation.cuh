@@ -54,7 +54,7 @@
 
 namespace ce {
 
-/// Of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
+/// Hooks of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
 struct OperationDefaults {
   using Element = problem::Element;
   static constexpr bool has_target = false, replaces_target = false, all_weights = false, caps = false,

@@ -120,7 +120,7 @@ struct Ring {
     CE_DEVICE int edge_column(const Slice& slice, int thread) const {
       return rank == 0 ? slice.partition.edge_column(thread) : -1;
     }
-    /// By every thread that reads a stage, when it has: an arrival speaks for its thread alone.
+    /// Frees a stage. By every thread that has read it: an arrival speaks for its thread alone.
     CE_DEVICE void release(const Stage& stage) const { mbarrier_arrive(shared.empty[stage.index]); }
 
     /// A chunk of a row from the ring.
@@ -142,7 +142,7 @@ struct Ring {
   struct RowQueue {
     int slot = 0, parity = 0;
 
-    /// By the loader of the first block.
+    /// Takes the next row for the whole cluster. By the loader of the first block.
     CE_DEVICE void push(const Block& block) const {
       const int64 known = Operation::exchanges ? 0 : block.clusters;
       const int64 row = known + atomic_add(&block.arguments.workspace->next_row, 1);
@@ -156,7 +156,7 @@ struct Ring {
           cluster_send(block.shared.rows[slot], words, block.shared.queued[slot], rank);
       }
     }
-    /// By every loader, for the first time before its cluster starts: one more row may come.
+    /// Lets one more row come. By every loader, for the first time before its cluster starts.
     CE_DEVICE static void expect(Mbarrier& queued) {
       if constexpr (config::cluster > 1) mbarrier_arrive_expect_tx(queued, sizeof(Words<2>));
     }
@@ -227,7 +227,7 @@ struct Ring {
       slot = message_slots == 2 ? slot ^ 1 : slot + 1 < message_slots ? slot + 1 : 0;
       if (slot == 0) parity ^= 1;
     }
-    /// By every warp of the team that reduces, to every block of the cluster.
+    /// Sends statistics to every block of the cluster. By every warp of the team that reduces.
     /// \param warp  of all of the cluster's
     CE_DEVICE void publish(const Block& block, int warp, const Stats& stats, Element target_logit,
                            const ChunkMarks& marks = {}) const {

@@ -24,7 +24,7 @@ struct SliceWeights<Partition, cluster, Operation, true> {
     return i % vec / piece * plane + i / vec * piece + i % piece;
   }
   CE_DEVICE static int origin(int rank) { return rank * slice_columns - before; }
-  /// By all threads, before a block barrier.
+  /// Loads the weights. By all threads, before a block barrier.
   CE_DEVICE void load(const Arguments& arguments, int rank) {
     const Weight* first = ClassWeights::in_memory(arguments).first;
 #pragma unroll 8

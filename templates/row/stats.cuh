@@ -84,7 +84,7 @@ struct SoftmaxStats : Moment<members.moment> {
   float largest = -infinity();    ///< logit
   int argmax = no_column;         ///< the first column that holds it
 
-  /// To a maximum that is not smaller.
+  /// Rescales the sums to a maximum that is not smaller.
   /// \param c  the factor of the exponents
   CE_DEVICE void rescale(float larger, float c) {
     if constexpr (exponentials) {
@@ -159,7 +159,7 @@ struct SoftmaxStats : Moment<members.moment> {
   }
 };
 
-/// As those of device.cuh.
+/// The sum over lanes, as warp_sum() of device.cuh.
 template <int width = lanes, bool is_narrow>
 CE_DEVICE CompensatedSum<is_narrow> warp_sum(CompensatedSum<is_narrow> x) {
 #pragma unroll

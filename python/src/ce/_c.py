@@ -10,13 +10,6 @@ from typing import Any
 from ce import _files
 
 SUCCESS = 0
-STATUSES = {
-    1: "invalid argument",
-    7: "target out of range",
-    10: "out of memory",
-    11: "out of host memory",
-    12: "not tuned",
-}
 INVALID_ARGUMENT, TARGET_OUT_OF_RANGE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = 1, 7, 10, 11
 NOT_FOUND, NOT_TUNED = 6, 12
 
@@ -127,9 +120,6 @@ def loss_options(*amounts: str) -> type[Sized]:
     """A struct of the options of cross entropy, with these amounts."""
     fields = [("struct_size", c_size_t), ("ignore_index", c_int64), ("reduction", c_int32)]
     return type("LossOptions", (Sized,), {"_fields_": [*fields, *((name, c_float) for name in amounts)]})
-
-
-LogSink = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
 @functools.cache

@@ -47,7 +47,7 @@
   else                                                                                             \
     CE_WGMMA("128", type, CE_REGISTERS_64, "%64", "%65", "%66", CE_SUMS_32(0), CE_SUMS_32(32));
 
-/// As CE_KERNEL, of blocks that share their multiprocessor with no other: registers can be given from warp to warp.
+/// CE_KERNEL of blocks that share their multiprocessor with no other: registers can be given from warp to warp.
 #define CE_PRODUCT_KERNEL(name, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments arguments)
 
@@ -71,7 +71,7 @@ template <int left>
 CE_DEVICE void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
-/// Of rows of 128 swizzled bytes, eight by eight 1024 bytes apart. 32 bytes further along k are 2 more.
+/// The descriptor of rows of 128 swizzled bytes, eight by eight 1024 bytes apart. 32 bytes further along k are 2 more.
 CE_DEVICE uint64 operand_descriptor(uint32 shared) {
   constexpr uint64 swizzled = uint64(1) << 62, eight_rows = uint64(1024 >> 4) << 32, unused = uint64(1) << 16;
   return uint64((shared & 0x3ffff) >> 4) | unused | eight_rows | swizzled;
@@ -191,7 +191,7 @@ class Product {
  private:
   CE_DEVICE Mbarrier& full(int stage) const { return barriers_[stage]; }
   CE_DEVICE Mbarrier& empty(int stage) const { return barriers_[stages + stage]; }
-  /// Of a warpgroup: each of its phases ends when the other one's tile is multiplied.
+  /// The mbarrier of a warpgroup's turn: each of its phases ends when the other one's tile is multiplied.
   CE_DEVICE Mbarrier& turn(int multiplier) const { return barriers_[2 * stages + multiplier]; }
   CE_DEVICE void advance() {
     if (++stage_ == stages) {

@@ -22,7 +22,7 @@ using LinearProduct =
     Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster, problem::turns>;
 constexpr ProductTile product_tile = LinearProduct::tile;
 
-/// Of this warpgroup, among those that multiply.
+/// The number of this warpgroup, among those that multiply.
 CE_DEVICE int multiplier_index() { return thread_index() / product_tile.warpgroup; }
 
 /// What a thread knows of a row: the columns that are its own.
@@ -125,7 +125,7 @@ class RowOfThread {
     if constexpr (problem::exponentials) put_exponentials<second>(sums, first);
   }
 
-  /// With what the other lanes know that have columns of the row.
+  /// Merges the statistics of all lanes that have columns of the row.
   CE_DEVICE void merge_lanes() {
     shard_.stats = warp_merge<neighbours>(shard_.stats, factor());
 #pragma unroll

@@ -19,7 +19,7 @@ CE_DEVICE float upstream_of(const LinearExponentialsArguments& arguments, int64 
   return upstream == nullptr ? 1.f : to_float(upstream[row * arguments.upstream_step]);
 }
 
-/// As operations/cross_entropy.cuh has them.
+/// The factors that operations/cross_entropy.cuh has.
 CE_DEVICE Factors factors_of(const LinearExponentialsArguments& arguments, int64 row) {
   const ce::Arguments& call = arguments.call;
   const Logits logits(call);

@@ -1,4 +1,4 @@
-#include "runtime/cuda/library_places.hpp"
+#include "runtime/cuda/library_paths.hpp"
 
 #include <fmt/format.h>
 
@@ -26,14 +26,14 @@ std::vector<fs::path> subfolders(const fs::path& folder, std::string_view prefix
   return found;
 }
 
-class Places {
+class Paths {
  public:
-  Places(const ToolkitLibrary& library, std::vector<std::string>& tried)
+  Paths(const ToolkitLibrary& library, std::vector<std::string>& tried)
       : name_(library.name), sonames_(sonames_of(library)), tried_(tried) {}
 
   void add_sonames() { names_.insert(names_.end(), sonames_.begin(), sonames_.end()); }
 
-  /// The libraries in the folder; the folder itself becomes a place tried when there is none.
+  /// The libraries in the folder; the folder itself becomes a path tried when there is none.
   void add_folder(const fs::path& folder) {
     bool any = false;
     std::error_code error;
@@ -88,26 +88,26 @@ std::vector<std::string> sonames_of(const ToolkitLibrary& library) {
   return {fmt::format("{}.13", library.name), fmt::format("{}.12", library.name)};
 }
 
-std::vector<std::string> library_places(const ToolkitLibrary& library, std::vector<std::string>& tried) {
-  Places places(library, tried);
+std::vector<std::string> library_paths(const ToolkitLibrary& library, std::vector<std::string>& tried) {
+  Paths paths(library, tried);
   if (const auto chosen = environment_variable(library.variable)) {
     std::error_code error;
     if (!fs::is_directory(*chosen, error)) return {*chosen};
-    places.add_folder(*chosen);
-    return std::move(places).names();
+    paths.add_folder(*chosen);
+    return std::move(paths).names();
   }
-  places.add_sonames();
+  paths.add_sonames();
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
-    if (const auto root = environment_variable(name)) places.add_toolkit(*root);
+    if (const auto root = environment_variable(name)) paths.add_toolkit(*root);
   }
-  places.add_folder("/usr/local/cuda/lib64");
+  paths.add_folder("/usr/local/cuda/lib64");
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    if (const auto root = environment_variable(name)) places.add_python(*root);
+    if (const auto root = environment_variable(name)) paths.add_python(*root);
   }
-  if (const auto home = environment_variable("HOME")) places.add_python(fs::path(*home) / ".local");
-  places.add_python("/usr");
-  places.add_python("/usr/local");
-  return std::move(places).names();
+  if (const auto home = environment_variable("HOME")) paths.add_python(fs::path(*home) / ".local");
+  paths.add_python("/usr");
+  paths.add_python("/usr/local");
+  return std::move(paths).names();
 }
 
 }  // namespace ce::runtime::cuda
