@@ -447,17 +447,6 @@ def speed_without_search(page: Page) -> str:
     return f"{statistics.median(speeds):.1%} of the speed in the median, and {min(speeds):.0%} in the worst"
 
 
-def cost_of(*named: str) -> Callable[[Page], str]:
-    """Of these options in any dtype of weights, over all widths and dtypes."""
-
-    def write(page: Page) -> str:
-        cells = page.results.options
-        keys = [key for key in cells if tuple(name.split(" in ")[0] for name in key[0]) == named]
-        return as_percents(added_by_options(cells, key) for key in keys)
-
-    return write
-
-
 BLOCKS: dict[str, Callable[[Page], str]] = {
     "plot": plot,
     "ceilings": ceilings,
@@ -505,9 +494,5 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "head-memory": head("peak GiB", "GiB"),
     "memory-of-ce": loss_and_gradient_memory(lambda timing: timing["extra_of_ce"] / timing["rows"]),
     "memory-of-torch": loss_and_gradient_memory(lambda timing: timing["peak_bytes"] / timing["matrix"]),
-    "cost-of-smoothing": cost_of("label smoothing", "z-loss"),
-    "cost-of-weights": cost_of("label smoothing", "z-loss", "weights"),
-    "cost-of-softcap": cost_of("soft cap"),
     "cost-of-rows": cost_of_rows,
-    "cost-of-all": cost_of("label smoothing", "z-loss", "weights", "soft cap"),
 }

@@ -7,8 +7,8 @@ A small GPT on bytes of the text of this repository's documents, float32 master 
 trains twice with the same seed, to show how far two runs of torch differ by themselves, then ce.
 
 Under autocast torch rounds log-probabilities to bfloat16, and makes the gradient of these; ce does not. So the losses
-which they report differ before any training, and torch trains twice more where it rounds as little as ce: with its logits
-copied to float32, and with its loss compiled. How far these two differ is what kernels of one precision may.
+which they report differ before any training, and torch trains twice more where it rounds as little as ce: with its
+logits copied to float32, and with its loss compiled. How far these two differ is what kernels of one precision may.
 
 What is compared is the loss that one evaluator finds of each run's parameters at each step: torch's own functions in
 float32, without autocast and without a patch, with the loss in float64. It runs in a second training of each kind, so

@@ -356,9 +356,9 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
 }
 
 void LinearForward::launch(const LinearShape& shape, const LinearWay& way,
-                           const LinearStatisticsArguments& given, Stream stream) {
-  LinearStatisticsArguments arguments = given;
-  ProductOperands& operands = arguments.operands;
+                           const LinearStatisticsArguments& arguments, Stream stream) {
+  LinearStatisticsArguments whole = arguments;
+  ProductOperands& operands = whole.operands;
   const auto map = [&](const void* data, std::int64_t rows, std::int64_t stride, int box_rows) {
     return device_.tensor_map({.data = data,
                                .dtype = shape.dtype,
@@ -371,10 +371,10 @@ void LinearForward::launch(const LinearShape& shape, const LinearWay& way,
   operands.rows_map = map(operands.of_rows, operands.rows, operands.row_stride, ProductTile::rows);
   operands.columns_map =
       map(operands.of_columns, operands.columns, operands.column_stride, way.tile.columns / way.tile.cluster);
-  arguments.group = way.schedule.group;
-  arguments.splits = way.schedule.most_splits();
+  whole.group = way.schedule.group;
+  whole.splits = way.schedule.most_splits();
   const std::int64_t blocks = std::int64_t{way.schedule.clusters} * way.tile.cluster;
-  kernels_.take_statistics(*shape.statistics, way.tile, arguments, blocks, stream);
+  kernels_.take_statistics(*shape.statistics, way.tile, whole, blocks, stream);
 }
 
 }  // namespace ce

@@ -121,7 +121,8 @@ TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
 
 TEST_F(CheckCommand, AFasterOneIsNoRegression) {
   add(few_warps, 1e9);
-  EXPECT_EQ(checked(0).at("findings").at(0).at("verdict"), "faster");
+  const json faster = checked(0, {"--runs", "4"}).at("findings").at(0);  // two may differ by as much
+  EXPECT_EQ(faster.at("verdict"), "faster");
 }
 
 TEST_F(CheckCommand, CeilingsAreNoWinners) {
