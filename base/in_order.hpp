@@ -94,7 +94,7 @@ class MadeAhead {
   std::vector<std::thread> threads_;
 };
 
-/// As many as help, where all of them read one database in turns.
+/// Threads that help, where all of them read one database in turns.
 inline std::size_t threads_beside_a_reader() {
   constexpr unsigned most = 3;
   const unsigned cores = std::thread::hardware_concurrency();

@@ -11,7 +11,7 @@
 namespace ce {
 namespace {
 
-/// All that are open. While a thread holds the mutex, no other one forks.
+/// The descriptors that are open. While a thread holds the mutex, no other one forks.
 struct Open {
   std::mutex mutex;
   std::vector<int> descriptors;

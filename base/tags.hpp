@@ -15,7 +15,7 @@ using Tags = std::map<std::string, std::string>;
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] Tags parse_tags(std::string_view argument, std::string_view text);
 
-/// Those of CE_TAG. \throws InvalidArgument naming it
+/// The tags of CE_TAG. \throws InvalidArgument naming it
 [[nodiscard]] Tags tags_of_environment();
 
 /// What a tag is called in an environment of measurement: "tag.job".

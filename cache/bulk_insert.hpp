@@ -98,7 +98,7 @@ class BulkInsert {
   Count* last_count_ = nullptr;   ///< of the last key
   std::string last_environment_;
   std::int64_t last_environment_id_ = 0;  ///< 0 for none
-  /// Of the row that is added: their memory is that of the rows before.
+  /// Texts of the row that is added: their memory is that of the rows before.
   struct Texts {
     std::string config, template_digest, compile_key, outcome, reason, created_at, identity;
   } texts_;

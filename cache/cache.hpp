@@ -58,10 +58,10 @@ class Cache {
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
   /// The same for commands that were told to read it: what cannot be read is an error, as of open_existing().
   [[nodiscard]] static Cache read_existing(const std::filesystem::path& path);
-  /// In memory, what a bundle says; its compiled kernels only where no other user can have written the file, or its
+  /// What a bundle says, in memory; its compiled kernels only where no other user can have written the file, or its
   /// signature was verified. \throws as read_bundle_file()
   [[nodiscard]] static Cache of_bundle(const std::filesystem::path& path);
-  /// In memory, the measurements of an export (see Maintenance). \throws InvalidArgument where it is none
+  /// The measurements of an export, in memory (see Maintenance). \throws InvalidArgument where it is none
   [[nodiscard]] static Cache of_export(std::string_view lines);
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
   [[nodiscard]] static std::filesystem::path default_path();

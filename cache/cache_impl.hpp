@@ -77,7 +77,7 @@ struct Cache::Impl {
   /// Oldest first. To be called without the mutex: while rows are compared with their identities, which takes longer than
   /// to read them, others read.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key, Reader reader);
-  /// Of the store and of what its file refused, compared with their identities while read() deals with what is damaged.
+  /// Rows of the store and of what its file refused, compared with their identities while read() deals with what is damaged.
   [[nodiscard]] std::vector<KeyRows> whole_rows(const Key& key, Reader reader);
   /// Oldest first. \param parts  whole
   [[nodiscard]] std::vector<Measurement> measurements_in(std::vector<KeyRows> parts) const;

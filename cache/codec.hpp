@@ -92,7 +92,7 @@ class ParsedMeasurement {
   MeasurementView view_;
 };
 
-/// Of what to_json() has written.
+/// The identity of what to_json() has written.
 [[nodiscard]] std::string identity_of_line(std::string_view line);
 /// The digest of to_json(). A database that has it has this measurement already.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);

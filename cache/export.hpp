@@ -37,7 +37,7 @@ class ExportWriter {
 
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
-/// In the order of the lines, which threads parse ahead.
+/// Visits measurements in the order of the lines, which threads parse ahead.
 /// \param name  of the stream, for messages
 /// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
 /// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see

@@ -60,7 +60,7 @@ class KeyRows {
   void keep_possible();
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
-  /// In the order of the rows, which expect_whole() has found to be what was written.
+  /// The measurements in the order of the rows, which expect_whole() has found to be what was written.
   [[nodiscard]] std::vector<Measurement> measurements() const;
 
  private:

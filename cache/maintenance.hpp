@@ -44,7 +44,7 @@ class Maintenance {
   /// that cannot be (see possible.hpp)
   std::vector<Store::Copied> merge(std::span<const Maintenance> others, bool with_binaries);
 
-  /// Of the measurements of one key, those to write. Called on several threads at once.
+  /// Picks those to write of the measurements of one key. Called on several threads at once.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
   struct Written {
     std::int64_t measurements = 0;

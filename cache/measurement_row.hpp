@@ -26,7 +26,7 @@ inline constexpr int environment_column = 15, environment_id_column = 17;
 /// Where the identity stands: behind those.
 inline constexpr int identity_column = 18;
 
-/// Those tables, joined, with keys AS k.
+/// The tables of these columns, joined, with keys AS k.
 inline constexpr std::string_view measurement_tables = R"sql(
   measurements AS m
   JOIN keys AS k ON k.id = m.key_id
@@ -41,7 +41,7 @@ class MetEnvironments {
   class One {
    public:
     explicit One(std::string text) : text_(std::move(text)) {}
-    /// As the row has it.
+    /// The text as the row has it.
     [[nodiscard]] const std::string& text() const noexcept { return text_; }
     /// \throws std::exception where the text is no JSON
     [[nodiscard]] const Environment& values();
@@ -50,14 +50,14 @@ class MetEnvironments {
     std::string text_;
     std::optional<Environment> values_;
   };
-  /// Of a row that begins with measurement_columns(). Valid until the next call.
+  /// The environment of a row that begins with measurement_columns(). Valid until the next call.
   [[nodiscard]] One& of(const Query& row);
 
  private:
   std::unordered_map<std::int64_t, One> met_;
 };
 
-/// Of a row that begins with measurement_columns(), as long as it is the present one.
+/// The measurement of a row that begins with measurement_columns(), as long as it is the present one.
 [[nodiscard]] MeasurementView view_of(const Query& row, std::string_view environment);
 
 /// Whether a measurement is what was written. \param line  becomes to_json() of it
@@ -68,7 +68,7 @@ inline constexpr std::string_view other_identity = "its digest is another";
 /// \throws SQLite::Exception with SQLITE_CORRUPT
 [[noreturn]] void refuse_changed(std::string_view created_at, std::string_view problem);
 
-/// Of a row that begins with measurement_columns().
+/// The measurement of a row that begins with measurement_columns().
 /// \throws std::exception where the environment is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row, MetEnvironments& met);
 

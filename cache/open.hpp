@@ -49,7 +49,7 @@ struct Opened {
 /// Creates the file (as create_database_file()) where it is missing. \throws DatabaseError
 void create_empty(const std::filesystem::path& path);
 
-/// Of the file with its log, where the latest commits are.
+/// Bytes of the file and its log, where the latest commits are.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
 /// Opens an existing file, and never changes one that is not ours or of a ce with another schema.

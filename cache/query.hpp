@@ -54,14 +54,14 @@ class Query {
   [[nodiscard]] std::string text(int column) const {
     return of(column, [](const SQLite::Column& value) { return value.getString(); });
   }
-  /// As long as the row is the present one.
+  /// A view that is valid as long as the row is the present one.
   [[nodiscard]] std::string_view text_view(int column) const {
     return of(column, [](const SQLite::Column& value) {
       const char* text = value.getText();
       return std::string_view(text, static_cast<std::size_t>(value.getBytes()));
     });
   }
-  /// As long as the row is the present one.
+  /// A view that is valid as long as the row is the present one.
   [[nodiscard]] std::span<const std::byte> blob_view(int column) const {
     return of(column, [](const SQLite::Column& value) {
       const auto* data = static_cast<const std::byte*>(value.getBlob());

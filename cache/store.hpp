@@ -43,11 +43,11 @@ class Store {
 
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where keys() lacks a key of measurements
   void expect_all_listed();
-  /// All of a key, not yet compared with their identities.
+  /// The rows of a key, not yet compared with their identities.
   [[nodiscard]] KeyRows rows(const Key& key);
   /// The same without what was only screened, where there are finals.
   [[nodiscard]] KeyRows history(const Key& key);
-  /// Of all its measurements.
+  /// The identities of all measurements of the key.
   [[nodiscard]] std::vector<std::string> identities(const Key& key);
   [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
                                                     const ChooseFinalist& choose);
@@ -69,9 +69,9 @@ class Store {
   void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
 
-  /// In one transaction; what it has already is not added again. \returns how many of them were new
+  /// Adds them in one transaction; what is there already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
-  /// All that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
+  /// Adds all that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
   using AddOne = std::function<void(const MeasurementView&, std::string_view identity)>;
   using Source = std::function<void(const AddOne& add)>;
   std::int64_t add(const Source& source);
@@ -82,7 +82,7 @@ class Store {
   /// Throws for a measurement that is not to be taken. Called on several threads at once.
   /// \param number  which of the other stores has it
   using CheckOne = std::function<void(std::size_t number, const MeasurementView&)>;
-  /// Of open_draft(), filled: from here on as others are opened.
+  /// Ends the filling of a store of open_draft(): from here on it is as others are opened.
   void end_draft();
   /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction. Each measurement is
   /// compared with its identity; of each other store all is of one moment.
@@ -106,7 +106,7 @@ class Store {
     pages,   ///< also each page: a second for a gigabyte
     full,    ///< also whether indexes and counts are those of their tables: ten times as long
   };
-  /// Of an examination before the first write to a file of that size.
+  /// The depth of an examination before the first write to a file of that size.
   [[nodiscard]] static Depth usual_depth(std::int64_t bytes) noexcept;
   /// The file is still one that this ce can work with. \throws as require_ours()
   void expect_ours(const std::filesystem::path& path);
@@ -151,7 +151,7 @@ class Store {
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;
-  /// By the text. Declared after the database: statements must go first.
+  /// Statements by their text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
   [[nodiscard]] KeyRows read(const Key& key, const std::string& select);
   const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;

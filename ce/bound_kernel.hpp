@@ -17,7 +17,7 @@
 
 namespace ce {
 
-/// All that a call launches, with nothing left to decide: the inside of a Plan, and what is known of a call that a thread
+/// What a call launches, with nothing left to decide: the inside of a Plan, and what is known of a call that a thread
 /// makes again. For one thread at a time. Nothing has to be destroyed; the Context that chose the kernel must outlive its
 /// uses.
 class BoundKernel {

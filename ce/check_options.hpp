@@ -6,7 +6,7 @@
 
 namespace ce {
 
-/// All that shows without a device or a database, and without the environment. \throws InvalidArgument
+/// Refuses what shows to be wrong without a device or a database, and without the environment. \throws InvalidArgument
 void check_options(const ContextOptions& options);
 
 }  // namespace ce

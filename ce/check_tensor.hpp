@@ -23,7 +23,7 @@ namespace ce {
   return reinterpret_cast<const ConstTensor*>(&tensor);
 }
 
-/// Of an enumerator, for messages about those that have no name.
+/// The number of an enumerator, for messages about those that have no name.
 template <class Enum>
 [[nodiscard]] std::string number_of(Enum value) {
   return std::to_string(static_cast<int>(value));
@@ -45,7 +45,7 @@ template <class Enum>
   return tensor.data == nullptr && tensor.rows == 0 && rows != 0;
 }
 
-/// Of one that is missing.
+/// Refuses a call whose tensor is missing.
 [[noreturn]] void refuse_missing(std::string_view name, std::string_view expected);
 
 /// For a tensor that every call of the operation has: a call without rows describes them, with their columns or dtype.
@@ -105,7 +105,7 @@ struct Extent {
   return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;
 }
 
-/// As many tensors as CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
+/// How many tensors CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
 inline constexpr std::size_t most_tensors = 20;
 
 /// The memory of a call's tensors: what is written is of one tensor alone. What is only read may overlap.

@@ -45,7 +45,7 @@ struct Context::Impl {
   /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has
   void require_own_process() const;
 
-  /// Of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
+  /// What ranks that share the classes can do (ranks.cpp). \throws InvalidArgument, DeviceError
   struct RanksThatCan {
     bool all = false;               ///< can exchange
     std::int64_t most_columns = 0;  ///< of the widest shard

@@ -15,7 +15,7 @@ struct ThreadCounters {
 /// Null before count_call() has been called on this thread, and at the end of the thread.
 extern constinit thread_local ThreadCounters* thread_counters;
 
-/// By the only thread that writes it.
+/// Adds 1, by the only thread that writes it.
 inline void add_one(std::atomic<std::uint64_t>& own) noexcept {
   own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -49,7 +49,7 @@ decltype(auto) counting_errors(const Call& call) {
   }
 }
 
-/// Of all threads.
+/// The counters of all threads.
 struct SharedCounters {
   std::atomic<std::uint64_t> tuned = 0, fallback = 0, compiled = 0, waited = 0;
 };

@@ -111,7 +111,7 @@ class KnownCall {
     return reinterpret_cast<std::uintptr_t>(tensor.data);
   }
 
-  /// To tensors elsewhere that are given and lie alike.
+  /// Moves the call to tensors elsewhere that are given and lie alike.
   [[gnu::noinline]] bool move(const Tensors& tensors, const runtime::Device& device) {
     std::array<Extent, count> extents;  // of those that are given, as far as they were looked at
     std::size_t given = 0;
@@ -135,7 +135,7 @@ class KnownCall {
     return true;
   }
 
-  /// Without branches, which a processor would have to guess.
+  /// Whether both are the same view. Without branches, which a processor would have to guess.
   static bool is_same_view(const ConstTensor& a, const ConstTensor& b) noexcept {
     const std::int64_t different = (a.rows ^ b.rows) | (a.columns ^ b.columns) |
                                    (a.row_stride ^ b.row_stride) | (a.column_stride ^ b.column_stride) |

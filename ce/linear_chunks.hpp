@@ -23,7 +23,7 @@ namespace ce {
 /// whatever the number of tokens.
 [[nodiscard]] std::string text_of(const LinearPlan& plan);
 
-/// Of each shape one plan, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.
+/// One plan for each shape, so that all its calls are alike, whatever memory is free meanwhile. Thread-safe.
 class LinearPlans {
  public:
   /// Both must outlive it.
@@ -45,7 +45,7 @@ class LinearPlans {
   /// Keeps what a race has found, also for other numbers of tokens. Where two threads race, what the first has found stays:
   /// a caller may have asked already for as much memory as it takes.
   void keep(const LinearShape& shape, const tuner::RaceResult& result);
-  /// Without a race: in this process the largest chunks stay.
+  /// Ends the choice without a race: in this process the largest chunks stay.
   void close(const LinearShape& shape);
 
  private:

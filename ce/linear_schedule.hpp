@@ -18,8 +18,8 @@ namespace ce {
 /// All of a call that its schedule depends on.
 struct LinearShape {
   std::int64_t tokens = 0, hidden = 0, classes = 0;  ///< tokens that are in products
-  /// Of the caller, where those that are left out are in no product; else 0. There is a token in the products even if none
-  /// counts.
+  /// Tokens of the caller, where those that are left out are in no product; else 0. There is a token in the products even
+  /// if none counts.
   std::int64_t all_tokens = 0;
   std::int64_t valid_tokens = 0;    ///< with all_tokens, as the caller gave it
   std::int64_t vector_bytes = 0;    ///< with all_tokens: bytes_of_vectors()
@@ -70,7 +70,7 @@ struct LinearShape {
                                    const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device,
                                    const Shard* shard = nullptr);
 
-/// With what lies between it and the next piece of a workspace.
+/// The bytes from a piece of so many to the next one of a workspace.
 [[nodiscard]] std::int64_t bytes_of_piece(std::int64_t bytes) noexcept;
 
 /// A piece of the workspace.
@@ -84,17 +84,17 @@ struct LinearPlan {
   /// `logits` are those of the chunk, their gradient or their exponentials.
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
-  /// With exponentials: LinearExponentialsArguments has them.
+  /// Pieces of exponentials: LinearExponentialsArguments has them.
   LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden;
-  /// With exponentials, and where the shape has it.
+  /// A piece of exponentials, where the shape has it.
   LinearPiece hidden_product;
 };
 
-/// That with the largest chunks, of about one size; of logits unless the caller wants exponentials.
+/// The plan with the largest chunks, of about one size; of logits unless the caller wants exponentials.
 /// \param budget  bytes of scratch memory
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
 
-/// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
+/// Plans whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
 /// and where exponentials may be faster, the largest chunks and a half of these with them. None takes more than the budget, or
 /// rounds the sums of the weight's gradient over chunks more often than the first. plan_for() alone where the caller has chosen
 /// the chunks, and where there are none.

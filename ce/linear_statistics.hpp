@@ -50,7 +50,7 @@ struct LinearWay {
 /// Thread-safe.
 class LinearForward {
  public:
-  /// All must outlive it.
+  /// Every reference must outlive it.
   /// \param seconds  that each race may take; 0: no bound
   LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels, double seconds = 0)
       : device_(device), kernels_(kernels), winners_(device, cache, seconds) {}

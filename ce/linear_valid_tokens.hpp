@@ -18,7 +18,8 @@ namespace ce {
                                             const LinearCrossEntropy::Tensors& tensors,
                                             const LinearShape& shape);
 
-/// Those of one call, in its workspace. All methods enqueue on the stream, and so nothing is known of how many there are.
+/// The valid tokens of one call, in its workspace. All methods enqueue on the stream, and so nothing is known of how many
+/// there are.
 /// Where more count than the call says, the others are left out: the losses, and what else has a NaN, are NaN, and so are the
 /// rows of hidden that go into the products.
 class ValidTokens {
@@ -32,7 +33,7 @@ class ValidTokens {
   [[nodiscard]] const LinearCrossEntropy::Tensors& tensors() const noexcept { return of_valid_; }
   /// [1]: how many tokens count, known when gather() has run.
   [[nodiscard]] const long long* counted() const noexcept { return counted_; }
-  /// As many rows as a chunk has.
+  /// The rows of a chunk.
   [[nodiscard]] ConstTensor hidden(std::int64_t rows) const noexcept;
   [[nodiscard]] Tensor hidden_grad(std::int64_t rows) const noexcept;
 

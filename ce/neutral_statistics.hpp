@@ -32,7 +32,7 @@ class NeutralStatistics {
  private:
   runtime::Device& device_;
   std::mutex mutex_;
-  /// By layout; graphs may still use all but the largest, which is the last.
+  /// Buffers by layout; graphs may still use all but the largest, which is the last.
   std::map<StatisticsLayout, std::vector<runtime::Buffer>> all_;
 };
 

@@ -17,7 +17,7 @@
 
 namespace ce {
 
-/// Those of a Context that are there. Thread-safe.
+/// The peer memories of a Context. Thread-safe.
 class CE_HIDDEN PeerMemories {
  public:
   void add(const PeerMemory::Impl& memory) {

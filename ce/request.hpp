@@ -65,7 +65,7 @@ inline void set_addresses(const LogSoftmaxBackward::Tensors& tensors, Arguments&
   arguments.output = tensors.input_grad.data;
 }
 
-/// Of the logits, their targets and the weights of classes.
+/// Addresses of the logits, their targets and the weights of classes.
 template <class Tensors>
 void set_logits_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
   const bool probabilities = is_floating(tensors.target.dtype);
@@ -74,7 +74,7 @@ void set_logits_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
 }
-/// Of the optional inputs and outputs. An input may have the place of an output that cannot be asked for then.
+/// Addresses of the optional inputs and outputs. An input may have the place of an output that cannot be asked for then.
 template <class Tensors>
 void set_optional_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
   generator::for_each_optional_tensor<Tensors>([&](const auto& row, auto member) {

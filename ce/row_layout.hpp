@@ -19,7 +19,7 @@ struct RowLayout {
   friend bool operator==(const RowLayout&, const RowLayout&) = default;
 };
 
-/// Of a tensor that check_tensor() has let pass.
+/// The layout of a tensor that check_tensor() has let pass.
 [[nodiscard]] inline RowLayout row_layout(const ConstTensor& tensor) noexcept {
   RowLayout layout{.row = tensor.rows > 1 ? tensor.row_step() : tensor.columns,
                    .column = tensor.columns > 1 ? tensor.column_stride : 1};

@@ -8,7 +8,7 @@
 
 namespace ce {
 
-/// In the text format of Prometheus, version 0.0.4: one sample a metric, with the process as its label.
+/// The counters in the text format of Prometheus, version 0.0.4: one sample a metric, with the process as its label.
 [[nodiscard]] std::string prometheus_text(const Stats& stats, int process);
 
 /// Where CE_STATS names a file, has it written every few seconds, as long as something was counted, and at the end of

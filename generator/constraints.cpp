@@ -36,7 +36,7 @@ int words_of_vector(const Config& config, const Problem& problem) {
   return inputs(problem) * std::max(1, config.vec * size_of(problem.dtype) / 4);
 }
 
-/// Of a row in the config's vectors. Its vec must not be 0.
+/// The shape of a row in the config's vectors. Its vec must not be 0.
 RowShape shape_of(const Config& config, const Problem& problem) {
   return {
       .columns = static_cast<int>(problem.columns),
@@ -96,7 +96,7 @@ int chunk_vectors(const Config& config) {
   return std::max(1, vectors);
 }
 
-/// Of one column of a row.
+/// Bytes of one column of a row.
 int input_bytes(const Problem& problem) { return size_of(problem.dtype) * inputs(problem); }
 
 /// The same with its weight, where a block holds those of its columns.
@@ -124,7 +124,7 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   return {};
 }
 
-/// That the kernels of the operation reduce a row to (templates/operations).
+/// The statistics that kernels of the operation reduce a row to (templates/operations).
 StatsMembers stats_of(const Problem& problem) {
   switch (problem.operation) {
     case Operation::softmax:
@@ -251,7 +251,7 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
 
 namespace {
 
-/// Of rows that are narrow.
+/// The shape of narrow rows.
 PackedShape packed_of(const Config& config, const Problem& problem) {
   return {.columns = static_cast<int>(std::min(problem.columns, widest_dense_row)),
           .element_bytes = size_of(problem.dtype),
@@ -393,7 +393,7 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
 
 int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
 
-/// That a multiprocessor can hold at once.
+/// Blocks that a multiprocessor can hold at once.
 int pipeline_decoupled_blocks(const Config& config, const Problem& problem, const Limits& limits) {
   constexpr int fewest_registers = 48;  // that a thread gets by with
   return std::min((limits.shared_bytes_per_block + shared_bytes_of_the_system) /

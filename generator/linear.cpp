@@ -19,7 +19,7 @@ namespace ce::generator {
 namespace {
 
 constexpr std::string_view statistics_file = "kernels/gemm/statistics.cuh";
-/// In templates/linear/exponentials/.
+/// The kernels in templates/linear/exponentials/.
 constexpr std::array<std::string_view, 6> exponentials_kernels{
     "reference", "factors", "scale", "hidden_gradient", "order", "weight_gradient"};
 
@@ -176,7 +176,7 @@ std::string flag_constant(std::string_view name, bool value) {
   return fmt::format("static constexpr bool {} = {}", name, value);
 }
 
-/// Of all kernels that read or leave statistics.
+/// Constants of all kernels that read or leave statistics.
 std::vector<std::string> constants_of(const LinearStatistics& statistics) {
   return {type_constant("Input", statistics.input), type_constant("Element", statistics.logits),
           type_constant("Target", statistics.target_dtype), type_constant("Bias", statistics.bias_dtype),

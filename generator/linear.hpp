@@ -61,7 +61,7 @@ struct LinearStatistics {
 
   /// 32-bit words about a row.
   [[nodiscard]] int words() const noexcept;
-  /// All of the above as words: "linear_statistics bf16 logits=bf16 target=i64 smoothing".
+  /// The members above as words: "linear_statistics bf16 logits=bf16 target=i64 smoothing".
   [[nodiscard]] std::string text() const;
 };
 

@@ -49,7 +49,7 @@ struct Switch {
   }
 };
 
-/// In the order in which their words are written.
+/// The switches in the order in which their words are written.
 constexpr auto switches = [] {
   std::array<Switch,
              cross_entropy_options.size() + cross_entropy_inputs.size() + cross_entropy_outputs.size() + 5>

@@ -26,7 +26,7 @@ bool serves_rows(const Problem& problem) {
 bool serves_held_rows(const Problem& problem) {
   return serves_rows(problem) && (reduces(problem) || has_output(problem));
 }
-/// Without anything that is read or written beside the rows.
+/// Rows without anything that is read or written beside them.
 bool serves_plain_rows(const Problem& problem) {
   return serves_rows(problem) && !is_cross_entropy(problem.operation);
 }

@@ -208,13 +208,13 @@ class Device {
   /// Blocking copies between host and device memory.
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
-  /// In stream order on CUDA.
+  /// Fills in stream order on CUDA.
   virtual void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   /// L2 evicts what it holds of this memory like all else from here on, whatever kernels asked for (`evict_last`). In
   /// stream order on CUDA; nothing where L2 has no such policy.
   virtual void reset_eviction_priority(const void* /*data*/, std::size_t /*bytes*/, Stream /*stream*/) {}
-  /// In stream order, into ordinary host memory that is valid after synchronize(stream).
+  /// Copies in stream order, into ordinary host memory that is valid after synchronize(stream).
   virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
 
   /// For bulk tensor copies, which swizzle each 128 bytes as the tensor cores read them, and fill in zeros outside the
@@ -222,7 +222,7 @@ class Device {
   /// \throws Unsupported where there are no such copies
   [[nodiscard]] virtual TensorMap tensor_map(const BoxedMatrix& matrix) const;
 
-  /// Of memory from allocate(): what another process of this machine opens it by.
+  /// The handle of memory from allocate(), by which another process of this machine opens it by.
   /// \throws Unsupported where processes cannot share memory
   [[nodiscard]] virtual MemoryHandle share(void* data);
   /// What share() made in another process, as kernels of this device reach it, until close_shared().

@@ -32,9 +32,9 @@ struct Matmul {
 
   friend auto operator<=>(const Matmul&, const Matmul&) = default;
 
-  /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add any_order bias align=256".
+  /// The members as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add any_order bias align=256".
   [[nodiscard]] std::string key() const;
-  /// That must move, at the least.
+  /// Bytes that must move, at the least.
   [[nodiscard]] std::int64_t bytes() const noexcept;
 };
 
@@ -64,7 +64,7 @@ class MatmulLibrary {
  public:
   virtual ~MatmulLibrary() = default;
 
-  /// With its version: "cublasLt 13.1.0", "host loops".
+  /// The library's name with its version: "cublasLt 13.1.0", "host loops".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Algorithms that give the same bits for the same operands each time, unless the Matmul takes any order; the most

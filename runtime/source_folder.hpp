@@ -11,7 +11,7 @@
 
 namespace ce::runtime {
 
-/// In place of the path of a source that could not be kept.
+/// The text in place of the path of a source that could not be kept.
 [[nodiscard]] std::string not_kept(const Error& why);
 
 /// Removes what processes that were killed have left of SourceFolders, and sources that were kept long ago (see

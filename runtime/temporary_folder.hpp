@@ -11,7 +11,7 @@
 
 namespace ce::runtime {
 
-/// Of the system call that has just failed: "cannot WHAT PATH: why".
+/// The error of the system call that has just failed: "cannot WHAT PATH: why".
 [[nodiscard]] Error cannot(std::string_view what, const std::filesystem::path& path);
 
 /// $TMPDIR, or /tmp where it is not set or empty. \throws Error(compile) where that is no folder

@@ -19,7 +19,7 @@ namespace ce::tuner {
 /// What may influence a measurement now: the device's environment, and `ce`, the version of the library.
 [[nodiscard]] runtime::Environment environment_now(const runtime::Device& device);
 
-/// Of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
+/// The config of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
 [[nodiscard]] generator::Config reference_config(const runtime::Model& model);
 
 /// Scratch memory, in bytes, where the caller does not say how much: a quarter of what is free now.

@@ -103,7 +103,7 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 [[nodiscard]] bool has_lost_winner(const cache::Measurement& measurement,
                                    std::span<const cache::Measurement* const> measurements);
 
-/// Of a reason: a compiler's messages are long.
+/// The first line of a reason: a compiler's messages are long.
 [[nodiscard]] std::string first_line(std::string_view text);
 /// A reason as quarantines keep it: of one beyond 64 KiB the beginning and the end, with a line between them that says how
 /// much is left out. Every import takes it.

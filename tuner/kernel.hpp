@@ -53,7 +53,7 @@ class Kernel {
   /// The largest figures over all steps.
   [[nodiscard]] runtime::Resources resources() const;
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
-  /// Of the program that it was loaded from.
+  /// The compile key of the program that it was loaded from.
   [[nodiscard]] const std::string& compile_key() const noexcept { return compile_key_; }
   /// Whether it needs a Workspace, whatever the problem.
   [[nodiscard]] bool takes_rows() const noexcept { return takes_rows_; }
@@ -108,8 +108,8 @@ struct Fallback {
 /// Makes the database keep the binaries of a program's sources.
 void keep(cache::Cache& cache, std::span<const generator::Source> sources);
 
-/// As build(), by the key that a measurement names, from the database alone: asking for today's key would open
-/// the compiler only to learn its version. Nothing where the database lacks a binary.
+/// A program as build() makes it, by the key that a measurement names, from the database alone: asking for today's key would
+/// open the compiler only to learn its version. Nothing where the database lacks a binary.
 [[nodiscard]] std::optional<generator::Program> find_built(cache::Cache& cache,
                                                            const generator::Problem& problem,
                                                            const generator::Config& config,

@@ -77,7 +77,7 @@ struct VariantWeights {
   double most_idle = 6;  ///< the largest trait "idle" with which it was
 };
 
-/// Of a cache modifier, whatever the variant.
+/// The weights of a cache modifier, whatever the variant.
 struct ModifierWeights {
   double plain = 0;
   double idle = 0, large = 0;  ///< of the traits of these names
@@ -115,7 +115,7 @@ struct Weights {
 /// The text of what a config shares with those that differ in their cache modifiers alone.
 [[nodiscard]] std::string structure_of(generator::Config config);
 
-/// In which order a search looks at the space: as ranked, but for each structure of its kind before it a structure is
+/// The order in which a search looks at the space: as ranked, but for each structure of its kind before it a structure is
 /// taken to be 0.4% slower, and every third is the most promising of a kind that the order has none of yet. Of a kind
 /// are configs of one variant that share a row over as many blocks. Of variants that were recorded on few problems, whose
 /// predictions are worth little, every fourth structure is one, and no more.

@@ -106,7 +106,7 @@ class Search {
   int known_ = 0;         ///< configs that the database knew when the search began
   int compiled_ = 0;
   bool screened_ = false;  ///< in this search
-  /// That did not compile, for as long as nothing has: then it is the compiler that may be at fault.
+  /// Measurements of configs that did not compile, for as long as nothing has: then it is the compiler that may be at fault.
   std::vector<cache::Measurement> refused_;
   bool compiler_works_ = false;
 

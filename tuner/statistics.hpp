@@ -36,7 +36,7 @@ template <class Value>
   return us > 0 ? static_cast<double>(bytes) / us * 1e-3 : 0;
 }
 
-/// Of the same work, again and again: beyond this, relative to the median, the machine was disturbed.
+/// The most that times of the same work may differ, relative to the median: beyond it the machine was disturbed.
 inline constexpr double most_drift = 0.05;
 
 /// Whether the machine was as fast as it usually is.

@@ -73,10 +73,10 @@ struct Round {
 [[nodiscard]] std::optional<Round> next_round(const Breadth& breadth, int round,
                                               std::span<const Entrant> entrants);
 
-/// Of the configs that a search compiles, the first: what is likely to win is worth some turns.
+/// The first of the configs that a search compiles: what is likely to win is worth some turns.
 inline constexpr std::ptrdiff_t most_leaders = 4;
 
-/// Of its budget, for screening; what is left is for the turns, which decide.
+/// The share of a search's budget for screening; what is left is for the turns, which decide.
 /// \param measured  configs so far
 /// \param awaits_leader  one of the first is still being compiled
 [[nodiscard]] double share_of_screening(const Breadth& breadth, int measured, bool awaits_leader) noexcept;

@@ -27,8 +27,8 @@ namespace ce::tuner {
 struct Settings {
   Breadth search;
   double budget_s = 0;  ///< seconds that a search may take; see Breadth::least_configs; 0 for no bound
-  /// From then on nothing begins, neither a config nor a turn: a search may end with a winner that no final has seen, or
-  /// without one.
+  /// The time from which on nothing begins, neither a config nor a turn: a search may end with a winner that no final has seen,
+  /// or without one.
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   /// 0: a quarter of the device's free memory, of which a search takes 2 GiB; never more than needed.
   std::int64_t scratch_bytes = 0;

@@ -25,7 +25,7 @@ struct Turn {
 [[nodiscard]] Turn take_turn(Bench& bench, std::span<const Kernel* const> kernels, std::size_t number,
                              int samples, const std::function<void()>& before_each);
 
-/// Those in which the machine was as fast as it usually is: of an odd number of turns alone, always more than half.
+/// The turns in which the machine was as fast as it usually is: of an odd number of turns alone, always more than half.
 /// \param references_us  of these and perhaps other turns
 [[nodiscard]] std::vector<const Turn*> steady_of(std::span<const Turn> turns,
                                                  std::span<const float> references_us);

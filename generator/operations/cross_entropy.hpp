@@ -451,7 +451,7 @@ constexpr void for_each_optional_tensor(const Visit& visit) {
 }
 static_assert(cross_entropy_options.size() <= most_amounts);
 
-/// As kernels know the place of its amount.
+/// The constant by which kernels know the place of its amount.
 [[nodiscard]] inline std::string amount_constant(const CrossEntropyOption& option) {
   return "static constexpr int " + std::string(option.word) + "_amount = " + std::to_string(place_of(option));
 }

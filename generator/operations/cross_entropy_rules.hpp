@@ -36,7 +36,7 @@ constexpr std::int64_t CrossEntropyInput::elements(const Problem& problem) const
   return of_rows ? problem.rows : 1;
 }
 
-/// Without what concerns losses alone, for cross_entropy_shard.
+/// Leaves out what concerns losses alone, for cross_entropy_shard.
 constexpr void leave_out_results(Problem& problem) noexcept {
   problem.reduction = Reduction::none;
   for (const CrossEntropyOption& option : cross_entropy_options)
