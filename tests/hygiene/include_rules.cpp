@@ -27,6 +27,7 @@ const std::vector<Room> rooms{
     {"tuner", {"cache", "runtime", "runtime/host", "generator", "templates", "templates/device"}},
     {"ce", {"include/ce", "tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
     {"c", {"include/ce", "ce"}},
+    {"python/csrc", {"include/ce", "c"}},
     {"examples", {"include/ce"}},
     {"cli", {"include/ce", "ce", "tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
 };
@@ -38,6 +39,17 @@ bool is_foundation(std::string_view header) {
       "ce/dtype.hpp",      "ce/error.hpp", "ce/export.hpp",          "ce/language.hpp", "ce/log.hpp",
       "ce/operations.hpp", "ce/ranks.hpp", "ce/source_location.hpp", "ce/version.hpp"};
   return foundation.contains(header);
+}
+
+/// How high a file of templates/ stands, by its path there: what it includes stands no higher. Layouts, which the
+/// generator shares, lie beside the folders, at the height of row/.
+int height_of_template(std::string_view path) {
+  const auto is_below = [&](std::string_view folder) { return path.starts_with(folder); };
+  return is_below("device/")       ? 0
+         : is_below("operations/") ? 2
+         : is_below("kernels/")    ? 3
+         : is_below("linear/")     ? 4
+                                   : 1;
 }
 
 bool is_in(std::string_view path, std::string_view folder) {
@@ -55,8 +67,10 @@ bool may_include(std::string_view includer, std::string_view included, bool is_p
                                                       : find_room(included);
   if (from == nullptr || is_foundation(included)) return true;
   // In no room, so beside the includer.
-  if (to == nullptr)
-    return from->name.starts_with("templates") || included.find('/') == std::string_view::npos;
+  if (to == nullptr && from->name.starts_with("templates"))
+    return height_of_template(included) <=
+           height_of_template(includer.substr(std::string_view("templates/").size()));
+  if (to == nullptr) return included.find('/') == std::string_view::npos;
   return from == to || to->name == "base" || std::ranges::find(from->below, to->name) != from->below.end();
 }
 

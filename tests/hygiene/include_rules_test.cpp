@@ -58,6 +58,20 @@ TEST(IncludeRules, UpwardIncludesAreFound) {
   EXPECT_EQ(check_includes("ce/context.cpp", "#include \"cli/sweep.hpp\"\n").size(), 1);
   EXPECT_EQ(check_includes("templates/operations/softmax.cuh", "#include \"generator/space.hpp\"\n").size(),
             1);
+  EXPECT_EQ(check_includes("python/csrc/call.cpp", "#include \"ce/request.hpp\"\n").size(), 1);
+}
+
+TEST(IncludeRules, TemplatesStandOnEachOtherInOneOrder) {
+  const std::vector<std::string> folders{"device", "row", "operations", "kernels", "linear"};
+  for (std::size_t from = 0; from < folders.size(); ++from)
+    for (std::size_t to = 0; to < folders.size(); ++to)
+      EXPECT_EQ(
+          check_includes("templates/" + folders[from] + "/a.cuh", "#include \"" + folders[to] + "/b.cuh\"\n")
+              .size(),
+          to > from ? 1 : 0)
+          << folders[from] << " includes " << folders[to];
+  EXPECT_EQ(check_includes("templates/row/ring.cuh", "#include \"ring_layout.cuh\"\n"), Lines());
+  EXPECT_EQ(check_includes("templates/ring_layout.cuh", "#include \"kernels/pipeline.cuh\"\n").size(), 1);
 }
 
 TEST(IncludeRules, SidewaysIncludesAreFound) {
@@ -107,7 +121,7 @@ TEST(IncludeRules, EveryFileKeepsThem) {
       ADD_FAILURE() << violation;
   }
   for (const char* room : {"include/ce", "base", "templates", "cache", "generator", "runtime", "runtime/host",
-                           "tuner", "ce", "cli"})
+                           "tuner", "ce", "cli", "c", "python/csrc"})
     EXPECT_TRUE(seen.contains(room)) << "no file of " << room << " was checked";
 }
 
