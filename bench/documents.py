@@ -1,9 +1,9 @@
 """The documents in bench/results, and the newest figures in them.
 
 They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
-rows-*, few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A
-document that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
-in GPU-DATE-call-cost.txt, as ce_call_cost prints it; the newest of these files counts.
+rows-*, few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` (regret, first-searches) and
+`bench/planted.py`. A document that was begun later replaces what earlier ones say of the same problem, cell by cell. What
+a call costs on the host is in GPU-DATE-call-cost.txt, as ce_call_cost prints it; the newest of these files counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable
 from peers import LOADERS
 
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
-TASKS = re.compile(r"widths-|options-|rows-|few-rows$|loss-grad-|compare-|regret$|planted")
+TASKS = re.compile(r"widths-|options-|rows-|few-rows$|loss-grad-|compare-|regret$|first-searches$|planted")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
 
 # Of ce_call_cost: what it calls a call, then counters, in nanoseconds unless they end in k.
@@ -185,6 +185,7 @@ class Results:
         # Regret is of all problems of a run: the last one, and of what neighbours serve the last that knew others.
         regrets = of("regret")
         self.regret: Document | None = next(reversed(regrets), None)
+        self.first_searches: Document | None = next(reversed(of("first-searches")), None)
         served = [[problem["regret_served"] for problem in document.content["problems"] if "regret_served" in problem]
                   for document in regrets]
         self.served: list[float] = next(filter(None, reversed(served)), [])

@@ -432,6 +432,14 @@ def regret_quantiles(page: Page) -> str:
     return quantiles_text(regret(page)["regret"])
 
 
+def first_searches(page: Page) -> str:
+    """Of a run whose problems are fewer than those of the regret."""
+    if page.results.first_searches is None:
+        raise ValueError("no document has such figures")
+    found = page.results.first_searches.content
+    return f"{quantiles_text(found['regret'])} of {len(found['problems'])} problems"
+
+
 def search_seconds(page: Page) -> str:
     seconds = [problem["seconds"] for problem in regret(page)["problems"]]
     return f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s"
@@ -484,6 +492,7 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "call-beyond-the-launch": beyond_the_launch,
     "first-launch-known": first_launch("database", 1),
     "regret": regret_quantiles,
+    "first-searches": first_searches,
     "regret-served": lambda page: quantiles_text(quantiles(page.results.served)),
     "regret-served-problems": lambda page: str(len(page.results.served)),
     "regret-problems": lambda page: str(len(regret(page)["problems"])),
