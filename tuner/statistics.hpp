@@ -1,24 +1,12 @@
 #pragma once
 /// \file
-/// Of samples.
+/// Statistics of samples.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace ce::tuner {
-
-/// At most so many, evenly spread; all of them where `most` is 0.
-template <class Value>
-[[nodiscard]] std::vector<Value> thinned(std::vector<Value> values, int most) {
-  const auto count = static_cast<std::size_t>(most);
-  if (most <= 0 || values.size() <= count) return values;
-  std::vector<Value> kept;
-  kept.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) kept.push_back(values[i * values.size() / count]);
-  return kept;
-}
 
 [[nodiscard]] double median(std::span<const float> samples);
 

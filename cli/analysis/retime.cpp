@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ce/error.hpp"
+#include "cli/analysis/thinned.hpp"
 #include "generator/source.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"

@@ -15,6 +15,7 @@
 
 #include "cache/maintenance.hpp"
 #include "ce/error.hpp"
+#include "cli/analysis/thinned.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
