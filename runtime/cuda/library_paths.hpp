@@ -22,6 +22,6 @@ inline constexpr ToolkitLibrary cublaslt_library{.variable = "CE_CUBLASLT", .nam
 /// Names for dlopen, best first: sonames for the loader's own path, then files that exist. Folders that were
 /// looked in to no avail are appended to `tried`.
 [[nodiscard]] std::vector<std::string> library_paths(const ToolkitLibrary& library,
-                                                      std::vector<std::string>& tried);
+                                                     std::vector<std::string>& tried);
 
 }  // namespace ce::runtime::cuda
