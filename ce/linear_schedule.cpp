@@ -11,6 +11,7 @@
 #include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "generator/ceil_div.hpp"
+#include "runtime/split_matmuls.hpp"
 
 namespace ce {
 namespace {
@@ -142,6 +143,21 @@ std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
   return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
 }
 
+/// Whether a library of CUDA makes the product of all tokens for the gradient of hidden in two, where its sums are in f32. On
+/// the host device small ones count, too: its tests are to see the sums rounded.
+bool may_be_made_in_two(const LinearShape& shape, const ConstTensor& weight, const runtime::Device& device) {
+  const runtime::Matmul product{.m = shape.tokens,
+                                .n = shape.hidden,
+                                .k = shape.classes,
+                                .input = shape.dtype,
+                                .output = DType::f32,
+                                .a_stride = shape.logits_stride(),
+                                .b_stride = weight.row_step(),
+                                .d_stride = shape.hidden};
+  const bool is_host = device.model().is_host();
+  return runtime::split(product, is_host ? 0 : runtime::SplitMatmuls::worth_it).has_value();
+}
+
 /// The same on every rank, however many classes are its own.
 std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
   constexpr std::int64_t default_budget = std::int64_t{512} << 20;
@@ -267,8 +283,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   }
   if (shape.hidden_grad) {
     const std::int64_t stride = shape.drops_tokens() ? shape.hidden_stride() : tensors.hidden_grad.row_step();
-    shape.f32_hidden_product = size_of(shape.dtype) == 2 && shape.classes % 8 != 0 && shape.hidden % 8 == 0 &&
-                               stride == shape.hidden;
+    shape.f32_hidden_product = stride == shape.hidden && may_be_made_in_two(shape, weight, device);
   }
   shape.scales_weights = shape.reduction == Reduction::mean && !probabilities &&
                          tensors.class_weight.data != nullptr && operation.cross_entropy.z_loss != 0 &&

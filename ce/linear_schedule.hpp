@@ -30,7 +30,7 @@ struct LinearShape {
   Reduction reduction = Reduction::mean;
   bool hidden_grad = false, weight_grad = false, bias_grad = false;
   DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
-  /// The gradient of hidden is summed in f32 and rounded after it: its product is then made in two (split_matmuls.hpp).
+  /// The gradient of hidden is summed in f32 and rounded after it: its product may then be made in two (split_matmuls.hpp).
   bool f32_hidden_product = false;
   bool converts_bias = false;      ///< it has another dtype than the logits
   bool converts_upstream = false;  ///< to f32, where there is more than one chunk

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t unit = 8;
 constexpr std::string_view in_two = ",in_two";
+/// Of a product whose algorithm is chosen: what won a race of more tokens makes it in two, too.
+constexpr std::int64_t any_work = 0;
 
 bool begins_at_16_bytes(std::int64_t stride, DType dtype) { return stride * size_of(dtype) % 16 == 0; }
 
@@ -101,8 +103,12 @@ std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std:
     }
   }
   if (const int left = most - static_cast<int>(all.size()); left > 0) {
-    std::vector<MatmulAlgorithm> in_one = library_->algorithms(matmul, most_workspace, left);
-    all.insert(all.end(), std::make_move_iterator(in_one.begin()), std::make_move_iterator(in_one.end()));
+    try {
+      std::vector<MatmulAlgorithm> in_one = library_->algorithms(matmul, most_workspace, left);
+      all.insert(all.end(), std::make_move_iterator(in_one.begin()), std::make_move_iterator(in_one.end()));
+    } catch (const Unsupported&) {
+      if (all.empty()) throw;
+    }
   }
   return all;
 }
@@ -110,7 +116,7 @@ std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std:
 std::vector<MatmulAlgorithm> SplitMatmuls::neighbours(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                                                       std::int64_t most_workspace, int most) {
   if (algorithm.parts.empty()) return library_->neighbours(matmul, algorithm, most_workspace, most);
-  const std::optional<SplitMatmul> halves = split(matmul, least_work_);
+  const std::optional<SplitMatmul> halves = split(matmul, any_work);
   if (!halves) return {};
   std::vector<MatmulAlgorithm> all;
   for (MatmulAlgorithm& main : library_->neighbours(halves->main, algorithm.parts[0], most_workspace, most))
@@ -122,7 +128,7 @@ std::optional<MatmulAlgorithm> SplitMatmuls::algorithm(const Matmul& matmul, std
                                                        std::int64_t most_workspace) {
   if (!text.ends_with(in_two)) return library_->algorithm(matmul, text, most_workspace);
   text.remove_suffix(in_two.size());
-  const std::optional<SplitMatmul> halves = split(matmul, least_work_);
+  const std::optional<SplitMatmul> halves = split(matmul, any_work);
   if (!halves) return std::nullopt;
   std::optional<MatmulAlgorithm> main = library_->algorithm(halves->main, text, most_workspace);
   std::optional<MatmulAlgorithm> rest = first_of(halves->rest, most_workspace);
@@ -133,7 +139,7 @@ std::optional<MatmulAlgorithm> SplitMatmuls::algorithm(const Matmul& matmul, std
 void SplitMatmuls::launch(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                           const MatmulOperands& operands, Stream stream) {
   if (algorithm.parts.empty()) return library_->launch(matmul, algorithm, operands, stream);
-  const std::optional<SplitMatmul> halves = split(matmul, least_work_);
+  const std::optional<SplitMatmul> halves = split(matmul, any_work);
   library_->launch(halves.value().rest, algorithm.parts[1], rest_of(matmul, halves.value(), operands),
                    stream);
   library_->launch(halves.value().main, algorithm.parts[0], operands, stream);

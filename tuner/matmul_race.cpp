@@ -130,23 +130,26 @@ RaceSubject MatmulChooser::subject_of(const TokenMatmul& product, std::int64_t m
           .bytes = product.matmul.bytes()};
 }
 
+const MatmulChooser::Chosen& MatmulChooser::chosen(const TokenMatmul& product, std::int64_t most_workspace) {
+  const std::pair key(product.matmul, most_workspace);
+  if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
+  runtime::MatmulLibrary& library = device_.matmuls();
+  const RaceWinners::Known& known = winners_.of(subject_of(product, most_workspace));
+  std::optional<runtime::MatmulAlgorithm> winner;
+  if (!known.winner.empty()) winner = library.algorithm(product.matmul, known.winner, most_workspace);
+  const bool is_open = known.open || (!known.winner.empty() && !winner);
+  if (!winner) winner = library.algorithms(product.matmul, most_workspace, 1).front();
+  return chosen_.emplace(key, Chosen{*std::move(winner), is_open}).first->second;
+}
+
 runtime::MatmulAlgorithm MatmulChooser::choose(const TokenMatmul& product, std::int64_t most_workspace) {
   const std::lock_guard lock(mutex_);
-  const auto known = chosen_.find({product.matmul, most_workspace});
-  if (known != chosen_.end()) return known->second;
-  runtime::MatmulLibrary& library = device_.matmuls();
-  const std::string& winner = winners_.of(subject_of(product, most_workspace)).winner;
-  std::optional<runtime::MatmulAlgorithm> chosen;
-  if (!winner.empty()) chosen = library.algorithm(product.matmul, winner, most_workspace);
-  if (!chosen) chosen = library.algorithms(product.matmul, most_workspace, 1).front();
-  return chosen_.emplace(std::pair(product.matmul, most_workspace), *chosen).first->second;
+  return chosen(product, most_workspace).algorithm;
 }
 
 bool MatmulChooser::is_open(const TokenMatmul& product, std::int64_t most_workspace) {
   const std::lock_guard lock(mutex_);
-  const RaceWinners::Known& known = winners_.of(subject_of(product, most_workspace));
-  return known.open || (!known.winner.empty() &&
-                        !device_.matmuls().algorithm(product.matmul, known.winner, most_workspace));
+  return chosen(product, most_workspace).is_open;
 }
 
 void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperands& operands,

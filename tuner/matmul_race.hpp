@@ -54,12 +54,19 @@ class MatmulChooser {
             double seconds);
 
  private:
+  struct Chosen {
+    runtime::MatmulAlgorithm algorithm;
+    bool is_open;  ///< as is_open() says
+  };
+
   [[nodiscard]] RaceSubject subject_of(const TokenMatmul& product, std::int64_t most_workspace);
+  /// What every call asks: the database, and the library, which may search for long, are asked once. Needs the mutex.
+  [[nodiscard]] const Chosen& chosen(const TokenMatmul& product, std::int64_t most_workspace);
 
   runtime::Device& device_;
   std::mutex mutex_;  ///< guards what follows
   RaceWinners winners_;
-  std::map<std::pair<runtime::Matmul, std::int64_t>, runtime::MatmulAlgorithm> chosen_;
+  std::map<std::pair<runtime::Matmul, std::int64_t>, Chosen> chosen_;
 };
 
 }  // namespace ce::tuner

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -753,6 +755,39 @@ def test_a_call_with_torchs_arguments_alone_converts_no_others(device, seed, mon
     ct.cross_entropy(logits.detach(), target, weight=torch.ones(40, device=device))
     ct.cross_entropy(logits.detach(), target.clamp(min=0).new_zeros(6, 40).float())
     assert not given
+
+
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_direct_calls_take_and_refuse_what_all_others_do(wants_gradient, device, seed):
+    """Numbers equal to the defaults, and those of other types."""
+    logits = torch.randn(6, 40, device=device, requires_grad=wants_gradient)
+    target = torch.tensor([0, 39, 7, 5, 3, 3], device=device)
+
+    def made(function, options):
+        try:
+            loss = function(logits, target, **options)
+        except (TypeError, ValueError) as error:
+            return type(error), str(error)
+        grad = torch.autograd.grad(loss.sum(), logits)[0].tolist() if wants_gradient else None
+        return loss.dtype, loss.tolist(), grad
+
+    for options in (
+        *(
+            {"ignore_index": index}
+            for index in (3, True, np.int64(3), np.int32(-100), torch.tensor(3), 2**63, None, "3")
+        ),
+        *({"ignore_index": index} for index in (-100.0, np.float64(-100), -100 + 0j, 3.0, torch.tensor([3, 4]))),
+        *({"label_smoothing": amount} for amount in (0, 1, False, -0.0, np.float32(0.1), torch.tensor(0.0), 0j, "0")),
+        *({"label_smoothing": amount} for amount in (-0.1, 1.5, float("nan"), None, torch.tensor([0.0, 0.1]))),
+        *({"reduction": reduction} for reduction in ("none", np.str_("sum"), "MEAN", None, 1, [], b"mean")),
+    ):
+        assert made(ct.cross_entropy, options) == made(ct.cross_entropy.__wrapped__, options), options
+    for options, message in (
+        ({"ignore_index": -100.0}, "ignore_index is -100.0; expected an integer"),
+        ({"label_smoothing": 0j}, "label_smoothing is 0j; expected a number"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(f"ce.torch.cross_entropy: {message}")):
+            ct.cross_entropy(logits, target, **options)
 
 
 def test_direct_calls_have_the_documented_arguments():

@@ -588,12 +588,27 @@ def test_what_is_wrong_is_said(device):
         ((head.input, head.weight, head.target), {"weight": head.weight[:3, 0]}, "weight has sizes"),
         ((head.input, head.weight, head.target), {"row_weight": head.input[:3, 0]}, "row_weight has sizes"),
         ((head.input, head.weight, head.target), {"upstream": head.input[:3, 0]}, "upstream has sizes"),
-        ((head.input, head.weight, head.target.to("meta")), {}, "target is on meta"),
+        ((head.input, head.weight, head.target.to("meta")), {}, r"^ce\.torch\.linear_cross_entropy: target is on meta"),
         ((head.input, head.weight, head.target), {"row_weight": head.input[:, 0].to("meta")}, "row_weight is on meta"),
         ((head.input.long(), head.weight.long(), head.target), {}, "input is torch.int64"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             ct.linear_cross_entropy(*arguments, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_has_no_memory_has_the_results_of_torch(dtype):
+    """Sizes and dtypes alone, on a device that has no autocast."""
+    made = {"device": "meta", "dtype": dtype}
+    hidden, weight = torch.empty(2, 3, 8, **made, requires_grad=True), torch.empty(9, 8, **made)
+    target = torch.empty(2, 3, device="meta", dtype=torch.int64)
+    logits = F.linear(hidden, weight).flatten(0, 1)
+    expected = F.cross_entropy(logits, target.flatten())
+    for loss in (ct.linear_cross_entropy(hidden, weight, target), ct.cross_entropy(logits, target.flatten())):
+        assert (loss.device, loss.dtype, loss.shape) == (expected.device, expected.dtype, expected.shape)
+        assert torch.autograd.grad(loss, hidden, retain_graph=True)[0].shape == hidden.shape
+    logprob, entropy = ct.linear_logprobs_and_entropy(hidden, weight, target)
+    assert logprob.shape == entropy.shape == target.shape
 
 
 def test_what_sums_are_made_in_is_said_by_the_callers_argument(device):

@@ -1,14 +1,19 @@
 // The first call of LinearCrossEntropy, which lets the algorithms of its products race on the memory of the call.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ce/error.hpp"
@@ -16,6 +21,7 @@
 #include "ce/log.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/matmul.hpp"
+#include "runtime/split_matmuls.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/tuner/device_decorator.hpp"
 #include "tuner/decide.hpp"
@@ -176,6 +182,142 @@ TEST_F(LinearTuning, ProductsWhoseSumsHaveNoOrderRaceAnew) {
                                     return one.key.problem.find(" any_order ") != std::string::npos;
                                   }),
             static_cast<std::ptrdiff_t>(races));
+}
+
+/// Whose library makes products in two, however small they are.
+class InTwoDevice : public DeviceDecorator {
+ public:
+  InTwoDevice() : DeviceDecorator(runtime::open_host_device()) {
+    auto behind = std::make_unique<ManyLoops>();
+    loops = behind.get();
+    library_ = std::make_unique<runtime::SplitMatmuls>(std::move(behind), 0);
+  }
+  runtime::MatmulLibrary& matmuls() override { return *library_; }
+  ManyLoops* loops;
+
+ private:
+  std::unique_ptr<runtime::SplitMatmuls> library_;
+};
+
+/// A layer in bf16 with both gradients and a bias.
+struct SmallLayer {
+  SmallLayer(Context& context, std::int64_t hidden, std::int64_t classes) {
+    std::mt19937_64 random(9);
+    const auto add = [&](DType dtype, std::int64_t rows, std::int64_t columns) {
+      matrices.emplace_back(context, dtype, rows, columns).set(random_values(rows * columns, random));
+      return matrices.back().tensor();
+    };
+    tensors.hidden = add(bf16, tokens, hidden);
+    tensors.weight = add(bf16, classes, hidden);
+    tensors.bias = add(bf16, classes, 1);
+    std::vector<std::int64_t> targets(tokens);
+    for (std::int64_t& target : targets) target = static_cast<std::int64_t>(random() % classes);
+    targets[3] = targets[7] = -100;
+    matrices.emplace_back(context, DType::i64, tokens, 1).set_indices(targets);
+    tensors.target = matrices.back().tensor();
+    tensors.loss = add(DType::f32, 1, 1);
+    tensors.hidden_grad = add(bf16, tokens, hidden);
+    tensors.weight_grad = add(bf16, classes, hidden);
+  }
+  [[nodiscard]] std::vector<double> results() const {
+    std::vector<double> all;
+    for (std::size_t i = 4; i < 7; ++i)
+      for (const double value : matrices[i].values()) all.push_back(value);
+    return all;
+  }
+
+  static constexpr std::int64_t tokens = 21;
+  std::vector<Matrix> matrices;
+  LinearCrossEntropy::Tensors tensors;
+};
+
+bool has_way(const cache::Cache& cache, std::string_view way) {
+  return std::ranges::any_of(cache.keys(), [&](const cache::KeySummary& summary) {
+    return std::ranges::any_of(cache.measurements(summary.key),
+                               [&](const cache::Measurement& one) { return one.config == way; });
+  });
+}
+
+TEST_F(LinearTuning, InTwoProductsGiveWhatOneDoes) {
+  for (const auto& [odd, width] : {std::pair{41, 64}, std::pair{47, 16}})
+    for (const LinearCrossEntropy& operation :
+         {LinearCrossEntropy{}, LinearCrossEntropy{.chunk_tokens = 8},
+          LinearCrossEntropy{.chunk_tokens = 8, .logits_dtype = DType::f32},
+          LinearCrossEntropy{.chunk_tokens = 8, .accumulation = bf16},
+          LinearCrossEntropy{.chunk_tokens = 8, .valid_tokens = 19}}) {
+      SCOPED_TRACE(fmt::format("{} x {}, logits in f32 {}, valid tokens {}", width, odd,
+                               operation.logits_dtype.has_value(), operation.valid_tokens.value_or(-1)));
+      SmallLayer layer(*context, width, odd);
+      LinearLosses in_one(device, cache, false, 0);
+      in_one.run(*context, operation, layer.tensors, nullptr);
+      const std::vector<double> expected = layer.results();
+      InTwoDevice two;
+      cache::Cache empty = cache::Cache::in_memory();
+      const auto expect_alike = [&](LinearLosses& losses) {
+        losses.run(*context, operation, layer.tensors, nullptr);
+        const std::vector<double> made = layer.results();
+        for (std::size_t i = 0; i < made.size(); ++i)
+          ASSERT_NEAR(made[i], expected[i], 0.02 * std::abs(expected[i]) + 1e-3) << i;
+        losses.run(*context, operation, layer.tensors, nullptr);
+        EXPECT_EQ(layer.results(), made) << "the same bits each time";
+      };
+      LinearLosses plain(two, empty, false, 0);
+      expect_alike(plain);
+      EXPECT_EQ(two.loops->launches["first"], two.loops->all_launches());
+      LinearLosses racing(two, empty, true, 0);
+      expect_alike(racing);
+      EXPECT_GT(two.loops->launches["third"], 0) << "no race";
+      EXPECT_TRUE(has_way(empty, "third,in_two"));
+      two.loops->launches.clear();
+      LinearLosses later(two, empty, true, 0);
+      expect_alike(later);
+      const int chunks = operation.chunk_tokens == 0 ? 1 : 3;
+      EXPECT_LE(two.loops->all_launches(), 2 * 6 * chunks) << "the database knows the winners";
+    }
+}
+
+TEST_F(LinearTuning, SumsOfHiddenGradientsAreInF32WhereTwoProductsMayMakeThem) {
+  /// A GPU, as far as schedules are concerned.
+  class Gpu : public DeviceDecorator {
+   public:
+    Gpu() : DeviceDecorator(runtime::open_host_device()), model_(DeviceDecorator::model()) {
+      model_.capability = 75;
+    }
+    const runtime::Model& model() const override { return model_; }
+
+   private:
+    runtime::Model model_;
+  };
+  Gpu gpu;
+  const auto bytes = [&](runtime::Device& own, std::int64_t rows, std::int64_t width, std::int64_t many,
+                         std::int64_t stride) {
+    LinearLosses losses(own, cache, false, 0);
+    // Far apart; nobody reads what lies there.
+    const auto at = [](std::uintptr_t place) {
+      return reinterpret_cast<void*>(place << 40);  // NOLINT(performance-no-int-to-ptr)
+    };
+    LinearCrossEntropy::Tensors large = tensors;
+    large.hidden = {.data = at(1), .dtype = bf16, .rows = rows, .columns = width};
+    large.weight = {.data = at(2), .dtype = bf16, .rows = many, .columns = width, .row_stride = stride};
+    large.target = {.data = at(3), .dtype = DType::i64, .rows = rows};
+    large.hidden_grad = {.data = at(4), .dtype = bf16, .rows = rows, .columns = width};
+    large.weight_grad = {};
+    return losses.schedule({.chunk_tokens = 64}, large).workspace_bytes;
+  };
+  const auto sums = [&](runtime::Device& own, std::int64_t rows, std::int64_t width, std::int64_t many,
+                        std::int64_t stride) {
+    // Logits of both have rows of one length.
+    return bytes(own, rows, width, many, stride) - bytes(own, rows, width, many - many % 8, stride);
+  };
+  constexpr std::int64_t in_f32 = 64 * 2048 * 4;
+  EXPECT_EQ(sums(gpu, 4096, 2048, 50257, 2048), in_f32);
+  EXPECT_EQ(sums(gpu, 4096, 2048, 50257, 2056), in_f32) << "rows of the weight begin at 16 bytes";
+  EXPECT_EQ(sums(gpu, 4096, 2048, 50257, 2049), 0) << "they begin anywhere";
+  EXPECT_EQ(sums(gpu, 16, 2048, 1001, 2048), 0) << "too small: one product";
+  EXPECT_EQ(sums(device, 64, 2048, 1001, 2048), in_f32) << "the host shows how sums are rounded";
+  const auto of_few = [&](std::int64_t many) { return bytes(gpu, 1 << 20, 2048, many, 2048); };
+  EXPECT_EQ(of_few(7), of_few(8)) << "fewer classes than a unit are not divided";
+  EXPECT_EQ(of_few(9) - of_few(8), in_f32);
 }
 
 TEST_F(LinearTuning, TilesOfTheLossAloneRaceOnceAndGiveTheSameLoss) {

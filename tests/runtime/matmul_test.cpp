@@ -2,6 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/matmul_cases.hpp"
 
@@ -23,6 +34,78 @@ TEST(Matmul, AProductOfNothingIsWhatWasThere) {
 TEST(Matmul, OneWhoseSizesAreMultiplesOfNothingIsMadeInTwo) {
   const std::unique_ptr<Device> device = open_host_device();
   test::check_split_products(*device, 2);
+}
+
+/// 50 columns, of which the last two are apart.
+Matmul odd_product() {
+  return {.m = 16,
+          .n = 50,
+          .k = 24,
+          .input = DType::bf16,
+          .output = DType::bf16,
+          .a_stride = 24,
+          .b_stride = 56,
+          .d_stride = 56};
+}
+
+TEST(Matmul, WhatWonWithMoreTokensMakesFewInTwo) {
+  const std::unique_ptr<Device> device = open_host_device();
+  const Matmul fewer = odd_product();
+  Matmul more = fewer;
+  more.m = 32;
+  auto behind = std::make_unique<test::Behind>(*device);
+  const test::Behind& inner = *behind;
+  SplitMatmuls library(std::move(behind), more.m * more.n * more.k);
+  const MatmulAlgorithm winner = library.algorithms(more, 0, 1).front();
+  ASSERT_EQ(winner.parts.size(), 2U);
+  EXPECT_TRUE(library.algorithms(fewer, 0, 1).front().parts.empty()) << "too small to begin with";
+  const std::optional<MatmulAlgorithm> same = library.algorithm(fewer, winner.text, 0);
+  ASSERT_TRUE(same) << "numbers of tokens up to a power of two share the winner";
+  ASSERT_EQ(same->parts.size(), 2U);
+  EXPECT_TRUE(library.neighbours(fewer, *same, 0, 4).empty()) << "the host's loops have none";
+  std::vector<std::byte> a(16 * 24 * 2), b(24 * 56 * 2), d(16 * 56 * 2);
+  library.launch(fewer, *same, {.a = a.data(), .b = b.data(), .d = d.data()}, nullptr);
+  EXPECT_EQ(inner.rests, 1);
+}
+
+/// Refuses products by their number of columns.
+class Choosy final : public MatmulLibrary {
+ public:
+  explicit Choosy(std::vector<std::int64_t> columns) : refused_(std::move(columns)) {}
+  std::string name() const override { return "choosy"; }
+  std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t, int most) override {
+    if (std::ranges::count(refused_, matmul.n) > 0) throw Unsupported("no algorithm");
+    std::vector<MatmulAlgorithm> all{{.text = "first"}, {.text = "second"}, {.text = "third"}};
+    all.resize(std::min(all.size(), static_cast<std::size_t>(most)));
+    return all;
+  }
+  std::vector<MatmulAlgorithm> neighbours(const Matmul&, const MatmulAlgorithm&, std::int64_t, int) override {
+    return {};
+  }
+  std::optional<MatmulAlgorithm> algorithm(const Matmul&, std::string_view, std::int64_t) override {
+    return std::nullopt;
+  }
+  void launch(const Matmul&, const MatmulAlgorithm&, const MatmulOperands&, Stream) override {}
+
+ private:
+  std::vector<std::int64_t> refused_;
+};
+
+TEST(Matmul, WaysThatALibraryDoesNotHaveAreLeftOut) {
+  const auto texts = [](std::vector<std::int64_t> refused, int most) {
+    SplitMatmuls library(std::make_unique<Choosy>(std::move(refused)), 0);
+    std::vector<std::string> all;
+    for (const MatmulAlgorithm& one : library.algorithms(odd_product(), 0, most)) all.push_back(one.text);
+    return all;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts({}, 1), Texts{"first,in_two"});
+  EXPECT_EQ(texts({}, 4), (Texts{"first,in_two", "second,in_two", "first", "second"}));
+  EXPECT_EQ(texts({}, 3), (Texts{"first,in_two", "second,in_two", "first"}));
+  EXPECT_EQ(texts({48}, 4), (Texts{"first", "second", "third"})) << "not the main product";
+  EXPECT_EQ(texts({2}, 4), (Texts{"first", "second", "third"})) << "not the rest";
+  EXPECT_EQ(texts({50}, 4), (Texts{"first,in_two", "second,in_two"})) << "in two alone";
+  EXPECT_THROW(texts({48, 50}, 4), Unsupported);
 }
 
 TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {

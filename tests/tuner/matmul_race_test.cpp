@@ -32,6 +32,7 @@ class TimedLibrary : public runtime::MatmulLibrary {
  public:
   std::string name() const override { return version; }
   std::vector<runtime::MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t, int most) override {
+    ++questions;
     std::vector<runtime::MatmulAlgorithm> all;
     for (const std::string& text : order)
       if (static_cast<int>(all.size()) < most && (text != "large" || matmul.m >= 100))
@@ -47,6 +48,7 @@ class TimedLibrary : public runtime::MatmulLibrary {
   }
   std::optional<runtime::MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
                                                     std::int64_t) override {
+    ++questions;
     if (!times.contains(std::string(text)) || (text == "large" && matmul.m < 100)) return std::nullopt;
     return runtime::MatmulAlgorithm{.text = std::string(text)};
   }
@@ -68,6 +70,7 @@ class TimedLibrary : public runtime::MatmulLibrary {
   std::map<std::string, std::vector<std::string>> near;  ///< that it does not name by itself
   std::map<std::string, int> launches;
   std::map<std::string, float> errors;  ///< of the last element
+  int questions = 0;                    ///< about algorithms
   float last_us = 0;
 };
 
@@ -176,6 +179,19 @@ TEST_F(MatmulRace, UntilARaceTheLibrarysFirstIsChosen) {
   chooser.tune(product(50), operands(), 0, 0);
   EXPECT_FALSE(chooser.is_open(product(50), 0));
   EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
+}
+
+TEST_F(MatmulRace, OfAKnownProductTheLibraryIsAskedOnce) {
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  MatmulChooser chooser(device, cache);
+  for (const std::int64_t tokens : {50, 40}) {  // each number of tokens is a product of its own
+    device.library.questions = 0;
+    for (int call = 0; call < 3; ++call) {
+      EXPECT_FALSE(chooser.is_open(product(tokens), 0));
+      EXPECT_EQ(chooser.choose(product(tokens), 0).text, "fast");
+    }
+    EXPECT_EQ(device.library.questions, 1) << "every call asks, and a library may search for long";
+  }
 }
 
 TEST_F(MatmulRace, NeighboursOfTheFastestRaceAgainstIt) {

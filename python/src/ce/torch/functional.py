@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -162,6 +163,16 @@ def has_kernels_for(tensor: Tensor) -> bool:
     )
 
 
+def is_under_autocast(tensor: Tensor) -> bool:
+    """Whether autocast is on where a tensor is. The device meta has none, and torch raises what asks about it."""
+    return not tensor.is_meta and torch.is_autocast_enabled("cuda" if tensor.is_cuda else tensor.device.type)
+
+
+def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Where a tensor is."""
+    return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+
+
 def _is_for_gradient(input: Tensor) -> bool:
     """Whether a gradient of softmax is wanted by autograd alone, of a tensor that nothing casts first."""
     return (
@@ -245,9 +256,10 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and not _are_functorch_transforms_active()
             ):
                 f32_loss = dtype is torch.float32 or _is_autocast_enabled(input.device.type)
-                # Numbers that are left out are not even converted.
+                # Numbers that are left out are not even converted; -100.0 is equal, but no index.
                 numbers = (ignore_index, code, label_smoothing)
-                given = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
+                is_usual = type(ignore_index) is int and type(label_smoothing) is float and numbers == _NUMBERS_OF_TORCH
+                given = (target, f32_loss) if is_usual else (target, f32_loss, *numbers)
                 if not (input.requires_grad and _is_grad_enabled()):
                     return _loss_of_classes(input, *given)
                 if code != _NONE:
@@ -388,7 +400,7 @@ def cross_entropy(
             raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
         dtype = input.dtype
         if loss_dtype is None:
-            f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(input.device.type)
+            f32_loss = dtype is torch.float32 or is_under_autocast(input)
         elif loss_dtype is torch.float32 or loss_dtype is dtype:
             f32_loss = loss_dtype is torch.float32
         else:

@@ -44,7 +44,7 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and input.dtype in functional.KERNEL_DTYPES
                 and target.dtype in functional.INDEX_DTYPES
                 and input.get_device() == linear_weight.get_device() == target.get_device()
-                and not torch.is_autocast_enabled(_device_type(input))
+                and not functional.is_under_autocast(input)
                 and (sizes := input.shape)[:-1] == target.shape
                 and len(sizes) > 1
                 and (weight_sizes := linear_weight.shape)[1:] == sizes[-1:]
@@ -56,7 +56,7 @@ def _with_direct_calls(function: _Function) -> _Function:
         except (AttributeError, TypeError):
             pass  # refused below, by name
         except (RuntimeError, ValueError) as error:
-            if _has_kernels(input, linear_weight):
+            if _has_kernels(input, linear_weight) and target.device == input.device:
                 _native.raise_from(error)
         return function(input, linear_weight, target, **options)
 
@@ -225,7 +225,7 @@ def linear_cross_entropy(
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
         _check_valid_tokens(name, valid_tokens, target.numel())
-    is_autocast = torch.is_autocast_enabled(_device_type(input))
+    is_autocast = functional.is_under_autocast(input)
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_f32_or(dtype)}")
@@ -247,7 +247,7 @@ def linear_cross_entropy(
         numbers = numbers._replace(logit_scale=1.0)
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
-        with torch.autocast(input.device.type, enabled=False):
+        with functional.without_autocast(input):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             made_logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias).to(logits)
             made_logits = made_logits.reshape(-1, linear_weight.shape[0])
@@ -385,7 +385,7 @@ def linear_logprobs_and_entropy(
         _check_valid_tokens(name, valid_tokens, index.numel())
     dtype = _dtype_of(input, linear_weight)
     if not _has_kernels(input, linear_weight):
-        with torch.autocast(input.device.type, enabled=False):
+        with functional.without_autocast(input):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
@@ -524,15 +524,11 @@ def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input
     return given.reshape(-1).float()
 
 
-def _device_type(tensor: Tensor) -> str:
-    return "cuda" if tensor.is_cuda else tensor.device.type
-
-
 def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
     """Of the products: autocast's, else what both promote to."""
-    device_type, own, of_weight = _device_type(input), input.dtype, weight.dtype
-    if torch.is_autocast_enabled(device_type) and torch.float64 not in (own, of_weight):
-        return torch.get_autocast_dtype(device_type)
+    own, of_weight = input.dtype, weight.dtype
+    if functional.is_under_autocast(input) and torch.float64 not in (own, of_weight):
+        return torch.get_autocast_dtype(input.device.type)
     return own if own is of_weight else torch.promote_types(own, of_weight)
 
 
