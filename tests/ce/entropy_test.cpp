@@ -103,6 +103,48 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
   expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad of the backward");
 }
 
+/// Under a cap of at most 32 sums of exponentials need no maximum, but exponents as large as the cap have lost what an
+/// entropy near 0 is. As exact as PyTorch in f32, which rounds logits under their cap, too.
+TEST_P(Entropy, OfRowsThatAreNextToCertainUnderACap) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  Context context(options(Policy::lookup));
+  const DType dtype = GetParam();
+  for (const float cap : {30.f, 32.f, 33.f})
+    for (const bool with_gradient : {false, true}) {
+      Matrix logits(context, dtype, rows, columns), grad(context, dtype, rows, columns),
+          target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+          entropy(context, DType::f32, rows, 1), of_entropy(context, DType::f32, rows, 1);
+      std::vector<double> x = random_values(rows * columns, random);
+      for (std::int64_t i = 0; i < columns; ++i) x[4 * columns + i] = 1000;  // all at the cap
+      for (std::int64_t row = 0; row < 4; ++row) x[row * columns + 11 * row] = row == 3 ? 20 : 200;
+      x = logits.set(x);
+      for (double& value : x) value = static_cast<double>(cap) * std::tanh(value / static_cast<double>(cap));
+      target.set_indices({0, 5, 22, 33, 66});
+      of_entropy.set({1, -1, 2, 0.5, 1});
+      CrossEntropy::Tensors tensors{.logits = logits.tensor(),
+                                    .target = target.tensor(),
+                                    .loss = loss.tensor(),
+                                    .entropy = entropy.tensor()};
+      if (with_gradient) {
+        tensors.grad = grad.tensor();
+        tensors.entropy_upstream = of_entropy.tensor();
+      }
+      context.run(CrossEntropy{.reduction = Reduction::none, .softcap = cap}, tensors);
+      context.check();
+      std::vector<double> exact;
+      const std::vector<double> logarithm = logarithms(x, std::vector<double>(rows, 1));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < columns; ++i)
+          sum -= std::exp(logarithm.at(row * columns + i)) * logarithm.at(row * columns + i);
+        exact.push_back(sum);
+      }
+      expect_near(entropy.values(), exact, 1e-4 + (dtype == DType::f32 ? 0. : 1e-3), 3e-7, "entropy");
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
