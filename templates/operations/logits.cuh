@@ -81,9 +81,15 @@ struct Quotient {
   }
 };
 
-/// Exponents as large as a cap would round off what an entropy near 0 has: they are relative to the row's maximum.
-constexpr bool entropy_needs_maximum =
-    !problem::from_lse && (problem::entropy_out || problem::entropy_upstream);
+/// Exponents as large as a cap would round off what an entropy near 0 has: they are relative to the row's maximum. The
+/// products of linear layers have no such problem, and a maximum in any case.
+template <class Problem>
+constexpr bool sums_moments = false;
+template <class Problem>
+requires requires { Problem::entropy_upstream; }
+constexpr bool sums_moments<Problem> =
+    !Problem::from_lse && (Problem::entropy_out || Problem::entropy_upstream);
+constexpr bool entropy_needs_maximum = sums_moments<problem>;
 
 /// Of a tile whose logits are all near 0.
 struct NearZero {
