@@ -163,7 +163,9 @@ struct CE_API CrossEntropyBackward {
     ConstTensor logits;       ///< [rows, columns]
     ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
     ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
-    ConstTensor lse;          ///< [rows] f32: CrossEntropy's
+    /// [rows] f32: CrossEntropy's. A row whose lse has lost more to rounding than f32 exponents hold (beyond 10^9, with a
+    /// scale or cap that is no power of two) has a gradient of NaN.
+    ConstTensor lse;
     ConstTensor upstream =
         {};       ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
     Tensor grad;  ///< as the logits; may be the logits themselves

@@ -350,6 +350,7 @@ struct CrossEntropy : OperationDefaults {
       // lse is infinite.
       const float reference = total.lse / logits.unit();
       total.log_sum = multiply_add(-logits.unit(), reference, total.lse);
+      const float rounded_off = absolute(total.log_sum);
       float distance = multiply_add(logits.unit(), u_target, -total.lse);
       if constexpr (problem::saved_lse_low) {
         const float low = problem::lse_low_of(arguments)[row];
@@ -361,7 +362,9 @@ struct CrossEntropy : OperationDefaults {
       total.logprob = distance;
       if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
       find_factor();
-      const float sum = exponential(total.log_sum) + (total.lse - total.lse);
+      // Of an lse so large (beyond 10^9) that rounding has taken more than this, nothing says what it was.
+      const bool known = rounded_off < 0x1p12f && absolute(total.log_sum) < 80.f;
+      const float sum = known ? exponential(total.log_sum) : not_a_number();
       set_amplitudes(reference, sum, 1.f / sum, exponential(distance), -expm1(distance), weights);
     }
   }

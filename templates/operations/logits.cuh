@@ -81,6 +81,16 @@ struct Quotient {
   }
 };
 
+/// Exponents as large as a cap would round off what an entropy near 0 has: they are relative to the row's maximum. The
+/// products of linear layers have no such problem, and a maximum in any case.
+template <class Problem>
+constexpr bool sums_moments = false;
+template <class Problem>
+requires requires { Problem::entropy_upstream; }
+constexpr bool sums_moments<Problem> =
+    !Problem::from_lse && (Problem::entropy_out || Problem::entropy_upstream);
+constexpr bool entropy_needs_maximum = sums_moments<problem>;
+
 /// The form of a tile whose logits are all near 0.
 struct NearZero {
   static constexpr bool bounded = true;
@@ -94,6 +104,10 @@ struct NearZero {
     if constexpr (problem::gradient) {
       quotient.multiply(x);
       vector = Vector<f16, n>::of(x).template as<problem::Element>();
+      if constexpr (entropy_needs_maximum) {
+#pragma unroll
+        for (int k = 0; k < n; ++k) x[k] -= exponent.s;
+      }
     } else {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], quotient.at(x[k]), -exponent.s);
@@ -170,7 +184,7 @@ CE_DEVICE float largest_magnitude_of(const Tile& tile) {
 ///     f32       u = tanh(y)
 ///     16 bits   c tanh(y) where that is near 0, and c y elsewhere, in f16 whatever the elements are
 ///
-/// with y = scale x / cap and c = cap log2(e): the exponents, right to 2^-12 of themselves, as those of f16 logits are to
+/// with y = scale x / cap and c = cap log2(e): the exponents, right to 2^-11 of themselves, as those of f16 logits are to
 /// begin with and those of bf16 are not. The two forms do not meet, since tanh(y) < 0.9 y where it is not near 0; there the
 /// slope would be lost in the rounding of the first one.
 template <>
@@ -183,7 +197,7 @@ struct LogitsOf<true> : ScaledLogits {
     near = near_of(ratio, cap);
     c = product(cap, log2_e);
     per_c = 1.f / c;
-    need_maximum = problem::single_class || !(cap <= largest_cap_alone);
+    need_maximum = problem::single_class || entropy_needs_maximum || !(cap <= largest_cap_alone);
   }
   CE_DEVICE LogitsOf of_row(float row_scale) const {
     LogitsOf own = *this;
@@ -216,9 +230,10 @@ struct LogitsOf<true> : ScaledLogits {
     return are_near_zero(largest_magnitude_of(tile));
   }
   CE_DEVICE NearZero simple() const { return {ratio}; }
-  /// Of the row's tiles: with a gradient only where no maximum is subtracted, since the exponents are what is held.
+  /// Of the row's tiles: with a gradient only where no maximum is subtracted, since the exponents are what is held; or, of
+  /// entropies, where one is after that.
   CE_DEVICE bool simple_serves(const Exponent& exponent) const {
-    return problem::gradient ? !need_maximum : exponent.fused;
+    return problem::gradient && !entropy_needs_maximum ? !need_maximum : exponent.fused;
   }
 
   /// In 16 bits, of a vector that it leaves under its cap.

@@ -61,7 +61,8 @@ CE_DEVICE void put_sums(const Arguments& arguments, float loss, float z_loss, co
     loss /= weighted_mean ? counted.weight : float(counted.rows);
     z_loss /= float(counted.rows);
   }
-  *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(loss + z_loss);
+  *static_cast<problem::Loss*>(arguments.loss) =
+      from_float<problem::Loss>(problem::z_loss ? loss + z_loss : loss);
   if constexpr (problem::z_loss_out) *problem::z_loss_out_of(arguments) = from_float<problem::Loss>(z_loss);
   arguments.workspace->finished = 0;
 }

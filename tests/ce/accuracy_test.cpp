@@ -155,5 +155,35 @@ INSTANTIATE_TEST_SUITE_P(Ranges, SoftCap,
                                          CapCase{"a_large_cap", 300, 4, 800, 200, 0.5}),
                          [](const auto& which) { return which.param.name; });
 
+/// What docs/accuracy.md says of 16 bits under a cap, which hold exponents in f16: also of the probability of a class that is
+/// next to certain.
+TEST_F(Accuracy, GradientsOf16BitsUnderACapAreOffByWhatF16RoundsOffExponents) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 random(seed);
+  Context context(options(Policy::lookup));
+  for (const DType dtype : {DType::f16, DType::bf16})
+    for (const float cap : {15.f, 30.f, 50.f}) {
+      LossInput input{
+          .operation = {.reduction = Reduction::none, .softcap = cap}, .rows = 64, .columns = 300};
+      Matrix x(context, dtype, input.rows, input.columns), grad(context, dtype, input.rows, input.columns);
+      Matrix target(context, DType::i64, input.rows, 1), loss(context, DType::f32, input.rows, 1);
+      std::vector<double> values = random_values(input.rows * input.columns, random);
+      for (std::int64_t row = 0; row < input.rows; ++row) {
+        values[row * input.columns + 7] = cap * (0.3 + static_cast<double>(row) / 64);
+        input.target.push_back(row);
+      }
+      input.logits = x.set(values);
+      target.set_indices(input.target);
+      context.run(
+          input.operation,
+          {.logits = x.tensor(), .target = target.tensor(), .loss = loss.tensor(), .grad = grad.tensor()});
+      context.synchronize();
+      const double held = 0x1p-12 * (1.1 * cap + 1), rounded = dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
+      expect_near(grad.values(), cross_entropy(input).grad, held + rounded, 1e-7,
+                  fmt::format("grad of {} under {}", name(dtype), cap).c_str());
+    }
+}
+
 }  // namespace
 }  // namespace ce::test

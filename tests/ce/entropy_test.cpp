@@ -1,10 +1,12 @@
 // Log-probabilities and entropies of rows, and gradients of all three results of a row in one pass, from end to end on one
 // device, against f64.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/formulas.hpp"
@@ -103,6 +105,48 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
   expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad of the backward");
 }
 
+/// Under a cap of at most 32 sums of exponentials need no maximum, but exponents as large as the cap have lost what an
+/// entropy near 0 is. As exact as PyTorch in f32, which rounds logits under their cap, too.
+TEST_P(Entropy, OfRowsThatAreNextToCertainUnderACap) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  Context context(options(Policy::lookup));
+  const DType dtype = GetParam();
+  for (const float cap : {30.f, 32.f, 33.f})
+    for (const bool with_gradient : {false, true}) {
+      Matrix logits(context, dtype, rows, columns), grad(context, dtype, rows, columns),
+          target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+          entropy(context, DType::f32, rows, 1), of_entropy(context, DType::f32, rows, 1);
+      std::vector<double> x = random_values(rows * columns, random);
+      for (std::int64_t i = 0; i < columns; ++i) x[4 * columns + i] = 1000;  // all at the cap
+      for (std::int64_t row = 0; row < 4; ++row) x[row * columns + 11 * row] = row == 3 ? 20 : 200;
+      x = logits.set(x);
+      for (double& value : x) value = static_cast<double>(cap) * std::tanh(value / static_cast<double>(cap));
+      target.set_indices({0, 5, 22, 33, 66});
+      of_entropy.set({1, -1, 2, 0.5, 1});
+      CrossEntropy::Tensors tensors{.logits = logits.tensor(),
+                                    .target = target.tensor(),
+                                    .loss = loss.tensor(),
+                                    .entropy = entropy.tensor()};
+      if (with_gradient) {
+        tensors.grad = grad.tensor();
+        tensors.entropy_upstream = of_entropy.tensor();
+      }
+      context.run(CrossEntropy{.reduction = Reduction::none, .softcap = cap}, tensors);
+      context.check();
+      std::vector<double> exact;
+      const std::vector<double> logarithm = logarithms(x, std::vector<double>(rows, 1));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < columns; ++i)
+          sum -= std::exp(logarithm.at(row * columns + i)) * logarithm.at(row * columns + i);
+        exact.push_back(sum);
+      }
+      expect_near(entropy.values(), exact, 1e-4 + (dtype == DType::f32 ? 0. : 1e-3), 3e-7, "entropy");
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
@@ -181,6 +225,52 @@ TEST_F(ContextTest, TheGradientFromWhatTheForwardSavedIsAsExactAsThatOfOnePass) 
   }
 }
 
+/// Of rows that are masked with the lowest number everywhere, f32 has neither lse / scale nor what lse lost; where the scale is
+/// a power of two it has.
+TEST_P(Entropy, OfALogsumexpThatSaysNothingTheGradientIsNaN) {
+  Context context(options(Policy::lookup));
+  const DType dtype = GetParam();
+  const double lowest = dtype == DType::f16 ? -65504 : dtype == DType::bf16 ? -0x1.fep127 : -0x1.fffffep127;
+  for (const float scale : {0.5f, 0.3f}) {
+    Matrix logits(context, dtype, rows, columns), grad(context, dtype, rows, columns),
+        target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+        lse(context, DType::f32, rows, 1), lse_low(context, DType::f32, rows, 1),
+        entropy(context, DType::f32, rows, 1), logprob(context, DType::f32, rows, 1);
+    logits.set(std::vector<double>(rows * columns, lowest));
+    target.set_indices({0, 1, -100, 3, 4});
+    const CrossEntropy operation{.reduction = Reduction::none, .logit_scale = scale};
+    context.run(operation, {.logits = logits.tensor(),
+                            .target = target.tensor(),
+                            .loss = loss.tensor(),
+                            .lse = lse.tensor(),
+                            .lse_low = lse_low.tensor(),
+                            .logprob = logprob.tensor(),
+                            .entropy = entropy.tensor()});
+    context.run(operation.backward(), {.logits = logits.tensor(),
+                                       .target = target.tensor(),
+                                       .lse = lse.tensor(),
+                                       .grad = grad.tensor(),
+                                       .logprob = logprob.tensor(),
+                                       .lse_low = lse_low.tensor()});
+    context.check();
+    const std::vector<double> found = grad.values();
+    const bool is_lost = dtype != DType::f16 && scale == 0.3f;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const double share = 1. / columns;
+      EXPECT_NEAR(loss.values().at(row), row == 2 ? 0 : std::log(1. * columns), 1e-5);
+      for (std::int64_t i = 0; i < columns; ++i) {
+        const double got = found.at(row * columns + i), want = scale * (i == row ? share - 1 : share);
+        if (row == 2)
+          EXPECT_EQ(got, 0);
+        else if (is_lost && i != row)  // that of the target follows from its log-probability
+          EXPECT_TRUE(std::isnan(got)) << got;
+        else
+          EXPECT_NEAR(got, want, 1e-4 * scale + rounding(dtype) * std::abs(want)) << "scale " << scale;
+      }
+    }
+  }
+}
+
 /// Losses of rows and of all, and the gradient from the same logsumexp.
 TEST_F(ContextTest, AGivenLogsumexpGivesTheLosses) {
   Context context(options(Policy::lookup));
@@ -254,6 +344,48 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
   const double lse = std::log(8.);
   expect_near(loss.values(), {(2 * lse + lse * lse) / 4}, 1e-5, 1e-6, "loss");
   expect_near(of_rows[2].values(), {lse, lse}, 1e-5, 1e-6, "entropy");
+}
+
+/// The quotient of IEEE 754, with and without a gradient and a z-loss.
+TEST_F(ContextTest, ADivisorMayBeAnything) {
+  Context context(options(Policy::lookup));
+  Matrix logits(context, DType::f32, 3, 8), grad(context, DType::f32, 3, 8),
+      target(context, DType::i64, 3, 1), loss(context, DType::f32, 1, 1), divisor(context, DType::f32, 1, 1);
+  logits.set(std::vector<double>(24, 0));
+  target.set_indices({1, -100, 7});
+  for (const float z_loss : {0.f, 0.5f})
+    for (const bool with_gradient : {false, true})
+      for (const double by : {4., -0.25, 0., std::nan(""), std::numeric_limits<double>::infinity()}) {
+        divisor.set({by});
+        CrossEntropy::Tensors tensors{.logits = logits.tensor(),
+                                      .target = target.tensor(),
+                                      .loss = loss.tensor(),
+                                      .divisor = divisor.tensor()};
+        if (with_gradient) tensors.grad = grad.tensor();
+        context.run(CrossEntropy{.z_loss = z_loss}, tensors);
+        context.synchronize();
+        const double lse = std::log(8.), sum = 2 * (lse + static_cast<double>(z_loss) * lse * lse);
+        SCOPED_TRACE(fmt::format("{} with z_loss {}, gradient {}", by, z_loss, with_gradient));
+        const double got = loss.values().front();
+        if (std::isnan(by))
+          EXPECT_TRUE(std::isnan(got)) << got;
+        else if (by == 0)
+          EXPECT_EQ(got, std::numeric_limits<double>::infinity());
+        else
+          EXPECT_NEAR(got, sum / by, 1e-6 * std::abs(sum / by));
+        if (!with_gradient) continue;
+        const std::vector<double> gradient = grad.values();
+        for (int i = 0; i < 24; ++i) {
+          const double per_lse = 1 + 2 * static_cast<double>(z_loss) * lse,
+                       want = (per_lse / 8 - (i == 1 || i == 23)) / by;
+          if (i / 8 == 1)
+            EXPECT_EQ(gradient[i], 0);
+          else if (std::isfinite(want))
+            EXPECT_NEAR(gradient[i], want, 1e-5 * std::abs(want) + 1e-7);
+          else
+            EXPECT_FALSE(std::isfinite(gradient[i]));
+        }
+      }
 }
 
 /// All but those of rows that are left out, and the argmax.

@@ -287,6 +287,13 @@ struct RowMutation {
 };
 
 void ask_for_entropy(Problem& problem) { problem.has.entropy_out = true; }
+/// Of 16 bits, two of which are bounded by one instruction.
+void ask_for_entropy_of_pairs(Problem& problem) {
+  problem.dtype = DType::bf16;
+  problem.alignment = generator::Alignment::vector;
+  problem.columns = 1008;
+  ask_for_entropy(problem);
+}
 void ask_for_its_gradient(Problem& problem) { problem.gradient = problem.has.entropy_upstream = true; }
 void ask_for_weights(Problem& problem) {
   problem.gradient = problem.has.row_weights = problem.has.z_loss = true;
@@ -330,8 +337,14 @@ const RowMutation row_mutations[] = {
     {"an entropy without the target's moment", "moment += moment_of(Exponent::power(own), own);", "",
      ask_for_entropy},
     {"an entropy without the target's power", "powers += Exponent::power(own);", "", ask_for_entropy},
-    {"an entropy to the base 2 of one to the base e", "total.entropy = if_scaled(total.log_sum",
-     "total.entropy = if_scaled(log2_e * total.log_sum", ask_for_entropy},
+    {"an entropy to the base 2 of one to the base e", "if_scaled(total.log_sum - (mean",
+     "if_scaled(total.log_sum * 1.442695f - (mean", ask_for_entropy},
+    {"exponents of pairs that nothing bounds", "at_least_pair<T>(vector.data.word[i], bound)",
+     "vector.data.word[i]", ask_for_entropy_of_pairs},
+    {"a bound of pairs that is not far below the maximum", "-0x1p40f / exponent.c", "-0x1p1f / exponent.c",
+     ask_for_entropy_of_pairs},
+    {"no row that its leader finalizes", "if (!has_output && !leader) return;", "if (!has_output) return;",
+     ask_for_entropy_of_pairs},
     {"a log-probability of a confident target from a difference", "total.own > total.rest", "false",
      [](Problem& problem) { problem.has.logprob_out = true; }},
     {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",

@@ -397,9 +397,9 @@ class CrossEntropyTrial {
     // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
     // sum.
     double relative = 2e-5 + 4 * logit_error_ + scaling_error();
-    // 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (logits.cuh).
+    // 16 bits hold exponents of up to 1.1 cap, and slopes, in f16 (logits.cuh).
     if (problem_.has.softcap && problem_.dtype != DType::f32)
-      relative += 0x1p-12 * (0.6 * inputs_.amounts[&CrossEntropyFlags::softcap] + 1);
+      relative += 0x1p-12 * (1.1 * inputs_.amounts[&CrossEntropyFlags::softcap] + 1);
     const bool single_terms = !problem_.has.smoothing && !problem_.probabilities && !problem_.has.z_loss &&
                               !problem_.has.softcap && !problem_.has.entropy_upstream &&
                               !problem_.has.lse_upstream && problem_.operation == Operation::cross_entropy;
