@@ -397,7 +397,7 @@ class CrossEntropyTrial {
     // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
     // sum.
     double relative = 2e-5 + 4 * logit_error_ + scaling_error();
-    // 16 bits hold exponents of up to 1.1 cap, and slopes, in f16 (logits.cuh).
+    // In 16 bits exponents, which grow with the cap, and slopes are in f16 (logits.cuh, docs/accuracy.md).
     if (problem_.has.softcap && problem_.dtype != DType::f32)
       relative += 0x1p-12 * (1.1 * inputs_.amounts[&CrossEntropyFlags::softcap] + 1);
     const bool single_terms = !problem_.has.smoothing && !problem_.probabilities && !problem_.has.z_loss &&
