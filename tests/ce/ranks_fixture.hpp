@@ -33,7 +33,7 @@ class ThreadRanks {
     return {.rank = rank, .size = size_, .all_gather = all_gather, .state = &state};
   }
   [[nodiscard]] int gathers() const { return gathers_; }
-  std::chrono::milliseconds patience{20000};
+  std::chrono::milliseconds patience{120000};
 
  private:
   struct State {
