@@ -139,7 +139,7 @@ double weighed(const Config& config, generator::Operation operation, const Trait
   }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
                                           weights.stores[static_cast<std::size_t>(config.store)]})
-    sum += modifier.plain + modifier.idle * traits[trait("idle")] + modifier.large * traits[trait("large")];
+    sum += modifier.plain + modifier.large * traits[trait("large")];
   return sum;
 }
 
@@ -288,12 +288,10 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           idle,
           row,
           share,
-          std::log2(std::max(1, config.vec) * size_of(problem.dtype) / 16.),
           shared_bytes > 1024 ? std::log2(shared_bytes / 65536.) : -6,
           std::log2(block.rows),
           generator::has_output(problem) ? 1. : 0.,
           generator::reads_all_weights(problem) ? 1. : 0.,
-          tail * std::max(0., idle + 2),
           std::log2(block.ragged),
           large(problem, model)};
 }
@@ -314,7 +312,7 @@ generator::Operation like(generator::Operation operation) {
 
 Terms terms_of(generator::Operation operation, const Traits& traits) noexcept {
   Terms terms{};
-  double* next = std::copy(traits.begin(), traits.end(), terms.begin());
+  double* next = std::copy_n(traits.begin(), trait_terms, terms.begin());
   for (const Product& each : products) *next++ = traits[each.left] * traits[each.right] / 4;
   if (const auto place = static_cast<std::size_t>(like(operation)); place < operations) next[place] = 1;
   return terms;

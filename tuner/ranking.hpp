@@ -19,7 +19,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 16> trait_names{
+inline constexpr std::array<std::string_view, 14> trait_names{
     "one",
     "persistent",  ///< threads that a multiprocessor holds at once, over 1024
     "held",        ///< elements that a thread holds at once, over 16
@@ -28,15 +28,15 @@ inline constexpr std::array<std::string_view, 16> trait_names{
     "idle",        ///< places for blocks over blocks: above 0 where the rows do not fill the device
     "row",         ///< bytes of a row's inputs over 32 KiB
     "share",       ///< blocks that share a row
-    "access",      ///< bytes of one access over 16
     "shared",      ///< shared memory of a block over 64 KiB
     "rows",        ///< of a block
     "writes",      ///< 1 where a value is written for each element
     "weights",     ///< 1 where rows need the weights of all classes
-    "rest",        ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
     "ragged",  ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
     "large",   ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
 };
+/// That predictions are made from: the last is for cache modifiers alone.
+inline constexpr std::size_t trait_terms = trait_names.size() - 1;
 using Traits = std::array<double, trait_names.size()>;
 
 /// The place of the trait of that name, which is one of them, or this does not compile.
@@ -55,18 +55,15 @@ consteval Product product(std::string_view left, std::string_view right) {
 }
 inline constexpr std::array products{
     product("persistent", "tail"), product("persistent", "threads"), product("persistent", "idle"),
-    product("held", "held"),       product("held", "writes"),        product("tail", "tail"),
-    product("tail", "row"),        product("tail", "writes"),        product("tail", "shared"),
-    product("threads", "idle"),    product("threads", "row"),        product("threads", "share"),
-    product("threads", "writes"),  product("idle", "idle"),          product("idle", "row"),
-    product("idle", "share"),      product("idle", "rows"),          product("row", "row"),
-    product("row", "writes"),      product("share", "share"),        product("share", "writes"),
-    product("share", "shared"),
+    product("held", "held"),       product("held", "writes"),        product("threads", "idle"),
+    product("threads", "row"),     product("threads", "share"),      product("idle", "idle"),
+    product("idle", "row"),        product("idle", "share"),         product("idle", "rows"),
+    product("row", "row"),         product("row", "writes"),         product("share", "share"),
 };
 
 /// What a prediction is a sum of: the traits, the products, and 1 for the operation, which is no ceiling.
 inline constexpr std::size_t operations = 6;
-using Terms = std::array<double, trait_names.size() + products.size() + operations>;
+using Terms = std::array<double, trait_terms + products.size() + operations>;
 [[nodiscard]] Terms terms_of(generator::Operation operation, const Traits& traits) noexcept;
 
 /// How much each term counts of a config of the variant.
@@ -80,7 +77,7 @@ struct VariantWeights {
 /// The weights of a cache modifier, whatever the variant.
 struct ModifierWeights {
   double plain = 0;
-  double idle = 0, large = 0;  ///< of the traits of these names
+  double large = 0;  ///< of the trait of this name
 };
 
 /// What a prediction is made with.

@@ -128,15 +128,15 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
                             halving = look(replay::Tuned::by_halving, "by halving", searches(2)),
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
   EXPECT_LE(replay::quantile(heavy, 0.5), 0.02) << "of weights of all classes, or a soft cap, few know";
-  EXPECT_LE(replay::quantile(heavy, 1), 0.2);
+  EXPECT_LE(replay::quantile(heavy, 1), 0.17);
   EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.014);
   EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
-  EXPECT_LE(replay::quantile(exhaustive, 1), 0.16);
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.23);
   EXPECT_LE(replay::quantile(halving, 0.5), 0.014);
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
   EXPECT_LE(replay::quantile(halving, 1), 0.18);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.015);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.08)
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.086)
       << "many winners were recorded before there were resident and flow";
 }
 
@@ -166,7 +166,7 @@ TEST(Replay, AFirstSearchFindsNearlyTheBest) {
   const int all = tuner::Breadth{}.structures;
   const Regrets whole = regrets(all), in_haste = regrets(all / 2);
   EXPECT_LE(replay::quantile(whole.plain, 0.95), 0.0075);
-  EXPECT_LE(replay::quantile(whole.plain, 1), 0.04);
+  EXPECT_LE(replay::quantile(whole.plain, 1), 0.03);
   EXPECT_LE(replay::quantile(whole.heavy, 1), 0.008);
   EXPECT_LE(replay::quantile(in_haste.plain, 0.95), 0.011);
   EXPECT_LE(replay::quantile(in_haste.heavy, 1), 0.008);
@@ -249,7 +249,7 @@ TEST(Replay, WithoutATraitItsProductsWeighNothingEither) {
     return replay::Regression(recorded, replay::kept_without(without)).fitted().variants.front().weights;
   };
   const tuner::Terms all = weights({}), fewer = weights({"idle", "row*row"});
-  const std::size_t products = tuner::trait_names.size();
+  const std::size_t products = tuner::trait_terms;
   for (std::size_t i = 0; i < all.size(); ++i) {
     bool dropped = i == tuner::trait("idle");
     if (i >= products && i < products + tuner::products.size()) {

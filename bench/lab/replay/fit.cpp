@@ -24,9 +24,9 @@ constexpr double slow = 0.7;                                // logarithm beyond 
 constexpr std::size_t terms = std::tuple_size_v<tuner::Terms>, loads = generator::load_names.size(),
                       stores = generator::store_names.size();
 
-/// Columns of a variant: its terms; then three for each modifier but the first, which the others are held against. A
+/// Columns of a variant: its terms; then two for each modifier but the first, which the others are held against. A
 /// modifier that was not recorded keeps its shipped weights.
-constexpr std::size_t weights_of_modifier = 3,
+constexpr std::size_t weights_of_modifier = 2,
                       modifier_columns = weights_of_modifier * (loads - 1 + stores - 1);
 
 /// Solves a symmetric positive definite system in place, by Cholesky.
@@ -58,8 +58,7 @@ ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& t
     if (value == 0) return;
     const std::size_t column = first + weights_of_modifier * (static_cast<std::size_t>(value) - 1);
     row[column] = 1;
-    row[column + 1] = traits[tuner::trait("idle")];
-    row[column + 2] = traits[tuner::trait("large")];
+    row[column + 1] = traits[tuner::trait("large")];
   };
   add(config.load, 0);
   add(config.store, weights_of_modifier * (loads - 1));
@@ -120,8 +119,8 @@ std::vector<double> weights_of(const std::vector<double>& matrix, const std::vec
 std::vector<Concept> concepts() {
   using tuner::trait_names;
   std::vector<Concept> all;
-  for (std::size_t i = 1; i < trait_names.size(); ++i) all.push_back({std::string(trait_names[i]), {i}});
-  std::size_t next = trait_names.size();
+  for (std::size_t i = 1; i < tuner::trait_terms; ++i) all.push_back({std::string(trait_names[i]), {i}});
+  std::size_t next = tuner::trait_terms;
   for (const auto& [left, right] : tuner::products) {
     for (const std::size_t trait : std::set{left, right}) all[trait - 1].terms.push_back(next);
     all.push_back({fmt::format("{}*{}", trait_names[left], trait_names[right]), {next++}});
@@ -248,9 +247,8 @@ Fitted Regression::solved(Parts parts) const {
        {std::pair{&fitted.loads, shipped.loads}, std::pair{&fitted.stores, shipped.stores}}) {
     fitting->resize(known.size());
     for (std::size_t i = 1; i < known.size(); ++i, next += weights_of_modifier)
-      (*fitting)[i] = recorded[next]
-                          ? tuner::ModifierWeights{modifiers[next], modifiers[next + 1], modifiers[next + 2]}
-                          : known[i];
+      (*fitting)[i] =
+          recorded[next] ? tuner::ModifierWeights{modifiers[next], modifiers[next + 1]} : known[i];
   }
   return fitted;
 }
@@ -304,8 +302,8 @@ namespace ce::tuner {
        {std::pair{"load_weights", &fitted.loads}, std::pair{"store_weights", &fitted.stores}}) {
     fmt::format_to(out, "inline constexpr std::array<ModifierWeights, {}> {}{{{{", modifiers->size(), name);
     for (std::size_t i = 0; i < modifiers->size(); ++i)
-      fmt::format_to(out, "{}{{{:.4f}, {:.4f}, {:.4f}}}", i == 0 ? "" : ", ", (*modifiers)[i].plain,
-                     (*modifiers)[i].idle, (*modifiers)[i].large);
+      fmt::format_to(out, "{}{{{:.4f}, {:.4f}}}", i == 0 ? "" : ", ", (*modifiers)[i].plain,
+                     (*modifiers)[i].large);
     text += "}};\n";
   }
   return text + "// clang-format on\n\n}  // namespace ce::tuner\n";
