@@ -412,14 +412,7 @@ class LinearCall {
     const Tensor to = has(plan_.hidden_product)
                           ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
                           : hidden_gradient_rows();
-    return product({.m = count_,
-                    .n = shape_.hidden,
-                    .k = shape_.classes,
-                    .input = shape_.dtype,
-                    .output = to.dtype,
-                    .a_stride = shape_.logits_stride(),
-                    .b_stride = stride_of(tensors_.weight),
-                    .d_stride = stride_of(to)},
+    return product(hidden_matmul(shape_, tensors_.weight, count_, to.dtype, stride_of(to)),
                    &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, to.data);
   }
   [[nodiscard]] Tensor scaled_hidden() const {

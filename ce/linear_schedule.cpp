@@ -96,6 +96,18 @@ std::int64_t LinearShape::logits_stride() const noexcept {
   return rounded_up(classes, line_bytes / std::min(size_of(dtype), size_of(logits)));
 }
 
+runtime::Matmul hidden_matmul(const LinearShape& shape, const ConstTensor& weight, std::int64_t tokens,
+                              DType output, std::int64_t stride) {
+  return {.m = tokens,
+          .n = shape.hidden,
+          .k = shape.classes,
+          .input = shape.dtype,
+          .output = output,
+          .a_stride = shape.logits_stride(),
+          .b_stride = std::max(weight.row_step(), weight.columns),
+          .d_stride = stride};
+}
+
 std::int64_t LinearShape::hidden_stride() const noexcept {
   return rounded_up(hidden, line_bytes / size_of(dtype));
 }
@@ -146,14 +158,7 @@ std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
 /// Whether a library of CUDA makes the product of all tokens for the gradient of hidden in two, where its sums are in f32. On
 /// the host device small ones count, too: its tests are to see the sums rounded.
 bool may_be_made_in_two(const LinearShape& shape, const ConstTensor& weight, const runtime::Device& device) {
-  const runtime::Matmul product{.m = shape.tokens,
-                                .n = shape.hidden,
-                                .k = shape.classes,
-                                .input = shape.dtype,
-                                .output = DType::f32,
-                                .a_stride = shape.logits_stride(),
-                                .b_stride = weight.row_step(),
-                                .d_stride = shape.hidden};
+  const runtime::Matmul product = hidden_matmul(shape, weight, shape.tokens, DType::f32, shape.hidden);
   const bool is_host = device.model().is_host();
   return runtime::split(product, is_host ? 0 : runtime::SplitMatmuls::worth_it).has_value();
 }

@@ -12,6 +12,7 @@
 #include "ce/ranks.hpp"
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
+#include "runtime/matmul.hpp"
 
 namespace ce {
 
@@ -69,6 +70,11 @@ struct LinearShape {
 [[nodiscard]] LinearShape shape_of(const LinearCrossEntropy& operation,
                                    const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device,
                                    const Shard* shard = nullptr);
+
+/// The product of the gradient of the logits of so many tokens and the weight: the gradient of their hidden states.
+/// \param stride  elements from one row of that to the next
+[[nodiscard]] runtime::Matmul hidden_matmul(const LinearShape& shape, const ConstTensor& weight,
+                                            std::int64_t tokens, DType output, std::int64_t stride);
 
 /// The bytes from a piece of so many to the next one of a workspace.
 [[nodiscard]] std::int64_t bytes_of_piece(std::int64_t bytes) noexcept;

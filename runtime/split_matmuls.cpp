@@ -29,19 +29,19 @@ const void* after(const void* data, std::int64_t elements, DType dtype) {
 }
 
 /// The operands of what is left after `count` rows, columns or inner elements.
-MatmulOperands rest_of(const Matmul& matmul, const SplitMatmul& halves, MatmulOperands operands) {
-  const std::int64_t count = halves.main.*halves.along;
+MatmulOperands rest_of(const Matmul& matmul, const SplitMatmul& pieces, MatmulOperands operands) {
+  const std::int64_t count = pieces.main.*pieces.along;
   const auto skip_d = [&](std::int64_t elements) {
     operands.d = static_cast<std::byte*>(operands.d) + elements * size_of(matmul.output);
   };
   const std::int64_t in_a =
-      matmul.a_transposed == (halves.along == &Matmul::m) ? count : count * matmul.a_stride;
+      matmul.a_transposed == (pieces.along == &Matmul::m) ? count : count * matmul.a_stride;
   const std::int64_t in_b =
-      matmul.b_transposed == (halves.along == &Matmul::k) ? count : count * matmul.b_stride;
-  if (halves.along != &Matmul::n) operands.a = after(operands.a, in_a, matmul.input);
-  if (halves.along != &Matmul::m) operands.b = after(operands.b, in_b, matmul.input);
-  if (halves.along == &Matmul::m) skip_d(count * matmul.d_stride);
-  if (halves.along == &Matmul::n) {
+      matmul.b_transposed == (pieces.along == &Matmul::k) ? count : count * matmul.b_stride;
+  if (pieces.along != &Matmul::n) operands.a = after(operands.a, in_a, matmul.input);
+  if (pieces.along != &Matmul::m) operands.b = after(operands.b, in_b, matmul.input);
+  if (pieces.along == &Matmul::m) skip_d(count * matmul.d_stride);
+  if (pieces.along == &Matmul::n) {
     skip_d(count);
     if (matmul.bias) operands.bias = after(operands.bias, count, matmul.output);
   }
@@ -70,15 +70,15 @@ std::optional<SplitMatmul> split(const Matmul& matmul, std::int64_t least_work) 
                      look_at(&Matmul::k, !matmul.a_transposed || matmul.b_transposed);
   if (!alone || along == nullptr) return std::nullopt;
   if (along == &Matmul::k && matmul.output != DType::f32) return std::nullopt;
-  SplitMatmul halves{.along = along, .main = matmul, .rest = matmul};
-  halves.rest.*along = matmul.*along % unit;
-  halves.main.*along -= halves.rest.*along;
-  halves.rest.alignment = 16;
+  SplitMatmul pieces{.along = along, .main = matmul, .rest = matmul};
+  pieces.rest.*along = matmul.*along % unit;
+  pieces.main.*along -= pieces.rest.*along;
+  pieces.rest.alignment = 16;
   if (along == &Matmul::k) {
-    halves.rest.bias = false;
-    halves.main.accumulates = true;
+    pieces.rest.bias = false;
+    pieces.main.accumulates = true;
   }
-  return halves;
+  return pieces;
 }
 
 std::optional<MatmulAlgorithm> SplitMatmuls::first_of(const Matmul& rest, std::int64_t most_workspace) {
@@ -92,11 +92,11 @@ std::optional<MatmulAlgorithm> SplitMatmuls::first_of(const Matmul& rest, std::i
 std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std::int64_t most_workspace,
                                                       int most) {
   std::vector<MatmulAlgorithm> all;
-  const std::optional<SplitMatmul> halves = split(matmul, least_work_);
-  const auto rest = halves ? first_of(halves->rest, most_workspace) : std::nullopt;
+  const std::optional<SplitMatmul> pieces = split(matmul, least_work_);
+  const auto rest = pieces ? first_of(pieces->rest, most_workspace) : std::nullopt;
   if (rest) {
     try {
-      for (MatmulAlgorithm& main : library_->algorithms(halves->main, most_workspace, (most + 1) / 2))
+      for (MatmulAlgorithm& main : library_->algorithms(pieces->main, most_workspace, (most + 1) / 2))
         all.push_back(joined(std::move(main), *rest));
     } catch (const Unsupported&) {
       // Then it is made in one.
@@ -116,10 +116,10 @@ std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std:
 std::vector<MatmulAlgorithm> SplitMatmuls::neighbours(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                                                       std::int64_t most_workspace, int most) {
   if (algorithm.parts.empty()) return library_->neighbours(matmul, algorithm, most_workspace, most);
-  const std::optional<SplitMatmul> halves = split(matmul, any_work);
-  if (!halves) return {};
+  const std::optional<SplitMatmul> pieces = split(matmul, any_work);
+  if (!pieces) return {};
   std::vector<MatmulAlgorithm> all;
-  for (MatmulAlgorithm& main : library_->neighbours(halves->main, algorithm.parts[0], most_workspace, most))
+  for (MatmulAlgorithm& main : library_->neighbours(pieces->main, algorithm.parts[0], most_workspace, most))
     all.push_back(joined(std::move(main), algorithm.parts[1]));
   return all;
 }
@@ -128,10 +128,10 @@ std::optional<MatmulAlgorithm> SplitMatmuls::algorithm(const Matmul& matmul, std
                                                        std::int64_t most_workspace) {
   if (!text.ends_with(in_two)) return library_->algorithm(matmul, text, most_workspace);
   text.remove_suffix(in_two.size());
-  const std::optional<SplitMatmul> halves = split(matmul, any_work);
-  if (!halves) return std::nullopt;
-  std::optional<MatmulAlgorithm> main = library_->algorithm(halves->main, text, most_workspace);
-  std::optional<MatmulAlgorithm> rest = first_of(halves->rest, most_workspace);
+  const std::optional<SplitMatmul> pieces = split(matmul, any_work);
+  if (!pieces) return std::nullopt;
+  std::optional<MatmulAlgorithm> main = library_->algorithm(pieces->main, text, most_workspace);
+  std::optional<MatmulAlgorithm> rest = first_of(pieces->rest, most_workspace);
   if (!main || !rest) return std::nullopt;
   return joined(*std::move(main), *std::move(rest));
 }
@@ -139,10 +139,10 @@ std::optional<MatmulAlgorithm> SplitMatmuls::algorithm(const Matmul& matmul, std
 void SplitMatmuls::launch(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                           const MatmulOperands& operands, Stream stream) {
   if (algorithm.parts.empty()) return library_->launch(matmul, algorithm, operands, stream);
-  const std::optional<SplitMatmul> halves = split(matmul, any_work);
-  library_->launch(halves.value().rest, algorithm.parts[1], rest_of(matmul, halves.value(), operands),
+  const std::optional<SplitMatmul> pieces = split(matmul, any_work);
+  library_->launch(pieces.value().rest, algorithm.parts[1], rest_of(matmul, pieces.value(), operands),
                    stream);
-  library_->launch(halves.value().main, algorithm.parts[0], operands, stream);
+  library_->launch(pieces.value().main, algorithm.parts[0], operands, stream);
 }
 
 }  // namespace ce::runtime

@@ -117,12 +117,12 @@ TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {
                     .a_stride = 50304,
                     .b_stride = 2048,
                     .d_stride = 2048};
-  const auto halves = split(gpt2, SplitMatmuls::worth_it);
-  ASSERT_TRUE(halves);
-  EXPECT_EQ(halves->main.k, 50256);
-  EXPECT_EQ(halves->rest.k, 1);
-  EXPECT_FALSE(halves->rest.accumulates);
-  EXPECT_TRUE(halves->main.accumulates) << "adds to what the rest has left";
+  const auto pieces = split(gpt2, SplitMatmuls::worth_it);
+  ASSERT_TRUE(pieces);
+  EXPECT_EQ(pieces->main.k, 50256);
+  EXPECT_EQ(pieces->rest.k, 1);
+  EXPECT_FALSE(pieces->rest.accumulates);
+  EXPECT_TRUE(pieces->main.accumulates) << "adds to what the rest has left";
   const auto in_one = [&](auto change) {
     Matmul matmul = gpt2;
     change(matmul);
