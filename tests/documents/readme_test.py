@@ -41,7 +41,7 @@ class Readme(unittest.TestCase):
         """By the results: rows of up to 1024 columns, and losses without gradient; costly options are slower."""
         results = documents.Results(SOURCE / "bench" / "results")
         below = {key for key, cell in results.widths.items() if cell.value["share_of_ceiling"] < figures.AIM - 5e-4}
-        self.assertIn("rows up to 1,024 columns, some wide losses without\ngradient, and most", README)
+        self.assertIn("rows up to 1,024 columns, some wide losses without gradient, and most", " ".join(README.split()))
         others = {key for key in below if key[2] > 1024 and key[0] != "cross_entropy loss"}
         self.assertEqual(others, set())
         self.assertTrue({key for key in below if key[2] > 1024})
