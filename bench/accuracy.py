@@ -208,8 +208,8 @@ def table_page(result: dict[str, Any], paths: list[str]) -> str:
     return f"""# Rounding errors
 
 Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
-what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
-[docs/accuracy.md](../../docs/accuracy.md) says what the units, the kinds of rows and the bounds are.
+the bound. PyTorch's error is thousands of units where it subtracts almost equal numbers.
+[docs/accuracy.md](../../docs/accuracy.md) defines the units, the kinds of rows and the bounds.
 
 {markdown_table(rows)}{star_note(groups, result)}
 
@@ -234,7 +234,7 @@ def markdown(result: dict[str, Any], paths: list[str]) -> str:
             entries, star = by_dtype.get(dtype, ([], ""))
             cells.append(f"{max(map(compared, entries)):.2f}{star}" if entries else "-")
         rows.append([f"{case}: {quantity}", *cells])
-    kinds = [["rows", "are normal deviates"]] + [[f"`{kind}`", text] for kind, text in result["kinds"].items()]
+    kinds = [["rows", "normal deviates"]] + [[f"`{kind}`", text] for kind, text in result["kinds"].items()]
     over = [f"{name_of(entry)} ({excess(entry):.2f} x)" for entry in comparisons if excess(entry) > 1]
     host = """
 
@@ -242,13 +242,13 @@ On the host device the kernels are the same, but exponentials, logarithms and re
 PyTorch runs on the CPU. So this is what the formulas lose; a GPU's `ex2`, of 2 units at most, comes on top.""" if result["gpu"].startswith("host:") else ""
     return f"""# Accuracy
 
-How far ce and PyTorch are from f64 on the same inputs. Of {len(comparisons)} comparisons, ce is worse than it may be
-in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
+This page compares the errors of ce and of PyTorch on the same inputs, against f64. Of {len(comparisons)} comparisons,
+ce exceeds [its bounds](#what-is-compared) in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
 
 ## Result
 
-The root mean square (RMS) of ce's errors over that of PyTorch's, for the kind of rows where ce compares worst. Below 1,
-ce is closer to f64. [Every figure](../bench/results/accuracy.md) has both errors, and the largest.
+The table divides the root mean square (RMS) of ce's errors by that of PyTorch's, for the kind of rows where ce compares
+worst. Below 1, ce is closer to f64. [Another page](../bench/results/accuracy.md) has both errors, and the largest.
 
 {markdown_table(rows)}{star_note(groups, result)}
 
@@ -256,33 +256,33 @@ ce is closer to f64. [Every figure](../bench/results/accuracy.md) has both error
 
 ## What is compared
 
-PyTorch computes in the dtype of the inputs, and in f64 for the reference. What it lacks (z-loss, cap, scale) is written
-with its functions. ce runs the kernel that runs when nothing is known, and one each of other variants. A comparison is
-over all of these kernels and over rows of {widths_of(result)} columns, for one kind of rows:
+PyTorch computes in the dtype of the inputs, and in f64 for the reference. Options that it lacks (z-loss, cap, scale) are
+built from its functions. ce runs its default kernel without tuning, and one kernel of each other variant. A comparison
+covers all these kernels and rows of {widths_of(result)} columns, for one kind of rows:
 
 {markdown_table(kinds)}
 
-- **The unit** of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of
-  the row; of a loss, times the loss; of an entropy, times the larger of it and 1; of the backward operations of
-  softmax, times the largest term. One rounding costs at most half a unit.
-- **The bounds.** ce may have an RMS of {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once,
-  and a largest error of {ALLOWED:.2f} x PyTorch's plus one unit; less than {NOTHING:g} units is nothing. Infinities
-  and NaN must be where f64 has them.
-- **`cross_entropy_backward`** reads a logsumexp in f32, and f64 computes from that rounded value, too. `saved` also
-  reads the log-probability and what the logsumexp lost, and f64 computes from the logits: it is as exact as one pass.
+- **Units.** Errors are in units of the dtype's epsilon (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of
+  the row. For a loss, this factor is the loss; for an entropy, the larger of it and 1; for the backward operations of
+  softmax, the largest term. One rounding costs at most half a unit.
+- **Bounds.** ce's RMS may be {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once. Its largest
+  error may be {ALLOWED:.2f} x PyTorch's plus one unit. Errors below {NOTHING:g} units do not count. Infinities and NaN
+  must be where f64 has them.
+- **`cross_entropy_backward`** reads a logsumexp in f32, and f64 starts from that rounded value, too. `saved` also reads
+  the log-probability and the rounding error of the logsumexp, and f64 starts from the logits: it is as exact as one pass.
 
 ## Gradients under a soft cap
 
-With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16. Each probability in a gradient, also one
-next to 1, is off by up to 2^-12 (1.1 cap + 1), 0.83% under a cap of 30, before the gradient is rounded: to bf16 by
-0.39%, to f16 by 0.05%. The table hides it, since PyTorch rounds logits under their cap to 16 bits, too.
+With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16. Each probability in a gradient, even one
+next to 1, has an error of up to 2^-12 (1.1 cap + 1), which is 0.83% under a cap of 30. Rounding the gradient adds 0.39%
+in bf16 and 0.05% in f16. The table hides this error, since PyTorch also rounds capped logits to 16 bits.
 
 ## Measure it yourself
 
     bench/accuracy.py --ce-tune build/release/bin/ce-tune --out accuracy.json
     bench/accuracy.py --table accuracy.json
 
-This page is written by
+This command writes the page:
 
     bench/accuracy.py --markdown {' '.join(paths)} > docs/accuracy.md
 """
