@@ -256,8 +256,8 @@ worst. Below 1, ce is closer to f64. [Another page](../bench/results/accuracy.md
 
 ## What is compared
 
-PyTorch computes in the dtype of the inputs, and in f64 for the reference. Options that it lacks (z-loss, cap, scale) are
-built from its functions. ce runs its default kernel without tuning, and one kernel of each other variant. A comparison
+PyTorch computes in the dtype of the inputs, and in f64 for the reference. Options that it lacks (z-loss, cap, scale)
+are built from its functions. ce runs its default kernel without tuning, and one kernel of each other variant. A comparison
 covers all these kernels and rows of {widths_of(result)} columns, for one kind of rows:
 
 {markdown_table(kinds)}
@@ -269,7 +269,8 @@ covers all these kernels and rows of {widths_of(result)} columns, for one kind o
   error may be {ALLOWED:.2f} x PyTorch's plus one unit. Errors below {NOTHING:g} units do not count. Infinities and NaN
   must be where f64 has them.
 - **`cross_entropy_backward`** reads a logsumexp in f32, and f64 starts from that rounded value, too. `saved` also reads
-  the log-probability and the rounding error of the logsumexp, and f64 starts from the logits: it is as exact as one pass.
+  the log-probability and the rounding error of the logsumexp, and f64 starts from the logits. It is as exact as one
+  pass.
 
 ## Gradients under a soft cap
 

@@ -50,8 +50,6 @@ CONSTANTS = [
     ("cli/commands/tuning_run.cpp", r"of which a search takes (\d+)GiB", "tuner/search.cpp",
      r"enough_scratch = std::int64_t\{(\d+)\} << 30;"),
     ("docs/cli.md", r"medians within ([\d.]+)% of the fastest", "tuner/decide.hpp", r"double tie = ([\d.]+);", 100),
-    ("docs/cli.md", r"`slower`, `faster` \| by (\d+)% or more", "cli/analysis/verdict.hpp",
-     r"double least_effect = ([\d.]+);", 100),
     ("cli/db/prune.cpp", r"to keep in any case \(default: (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
     ("docs/linear.md", r"Up to a hidden size of (\d+)", "ce/linear_schedule.cpp",
      r"most_hidden_of_exponentials = (\d+);"),
