@@ -257,8 +257,8 @@ worst. Below 1, ce is closer to f64. [Another page](../bench/results/accuracy.md
 ## What is compared
 
 PyTorch computes in the dtype of the inputs, and in f64 for the reference. Options that it lacks (z-loss, cap, scale)
-are built from its functions. ce runs its default kernel without tuning, and one kernel of each other variant. A comparison
-covers all these kernels and rows of {widths_of(result)} columns, for one kind of rows:
+are built from its functions. ce runs its default kernel without tuning, and one kernel of each other variant. A
+comparison covers all these kernels and rows of {widths_of(result)} columns, for one kind of rows:
 
 {markdown_table(kinds)}
 
