@@ -1,5 +1,6 @@
-/* Softmax and cross entropy from C, on the GPU, or on the host device with `--device host`, checked against plain C.
- * A program that has its own device memory and stream needs no ce_memory and no context of its own (NULL is one). */
+/* This program computes softmax and cross entropy from C on the GPU, or with `--device host` on the host device, and
+ * checks the results against plain C. If your program has its own device memory and stream, it needs no ce_memory and
+ * no context of its own: pass NULL for the context. */
 #include <ce/ce.h>
 #include <math.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ int main(int count, char** words) {
   const double softmax_error = largest_error(logits, targets, 0, 1, result);
   print("softmax", choice, softmax_error);
 
-  /* The sum of the losses and its gradient in one call, the gradient written over the logits. */
+  /* One call computes the sum of the losses and overwrites the logits with its gradient. */
   ce_cross_entropy_options sum = CE_CROSS_ENTROPY_OPTIONS_INIT;
   sum.reduction = CE_REDUCTION_SUM;
   ce_cross_entropy_tensors cross_entropy = CE_CROSS_ENTROPY_TENSORS_INIT;

@@ -1,5 +1,5 @@
-// A program that uses the CUDA runtime API and has its own device memory and stream: ce::run() takes them as
-// they are. Checks that each row of probabilities sums to 1, each row of the gradient to 0, and the loss.
+// This program uses the CUDA runtime API with its own device memory and stream, and passes them to ce::run().
+// It checks that each row of probabilities sums to 1 and each row of the gradient to 0, and it checks the loss.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class OwnStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Enqueues a copy on the stream. The vector is pageable memory, so the copy is done with it on return.
+/// Enqueues a copy on the stream. The vector is pageable memory, so the copy has read it on return.
 template <class T>
 void upload(const DeviceMemory<T>& to, const std::vector<T>& from, cudaStream_t stream) {
   CHECK(cudaMemcpyAsync(to.get(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
@@ -65,7 +65,7 @@ std::size_t at(std::int64_t row, std::int64_t column) {
   return static_cast<std::size_t>(row * columns + column);
 }
 
-/// The largest distance of a row's sum from the one that it must have.
+/// The largest distance between a row's sum and its expected value.
 double largest_difference(const std::vector<float>& matrix, double sum_of_a_row) {
   double worst = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -102,14 +102,14 @@ bool run_example() {
 
   const ce::Tensor x_view = ce::tensor(x.get(), rows, columns), y_view = ce::tensor(y.get(), rows, columns);
   const ce::Choice& softmax = ce::run(ce::Softmax{}, {.input = x_view, .output = y_view}, stream);
-  // The mean loss, and its gradient over the logits.
+  // This computes the mean loss, and overwrites the logits with its gradient.
   const ce::Choice& cross_entropy = ce::run(ce::CrossEntropy{},
                                             {.logits = x_view,
                                              .target = ce::tensor(t.get(), rows),
                                              .loss = ce::tensor(loss.get(), 1),
                                              .grad = x_view},
                                             stream);
-  ce::default_context().check(stream);  // waits, and throws if a target is no class
+  ce::default_context().check(stream);  // waits, and throws if a target is not a class
 
   const std::vector<float> probabilities = download(y, rows * columns, stream);
   const double softmax_error = largest_difference(probabilities, 1.);

@@ -1,5 +1,6 @@
-// Cross entropy with label smoothing and z-loss: the gradient in one pass with the loss and, as autograd asks
-// for it, from the logsumexp that the loss leaves behind. Takes `--device host` where there is no GPU.
+// This program computes cross entropy with label smoothing and z-loss. It computes the gradient in two ways: in
+// one pass with the loss, and, as autograd does, from the logsumexp that the loss saved. Without a GPU, pass
+// `--device host`.
 #include <algorithm>
 #include <ce/ce.hpp>
 #include <cmath>
@@ -30,9 +31,10 @@ bool run_example(const ce::ContextOptions& options) {
                         .loss = {loss.data(), ce::DType::f32, 1},
                         .grad = {gradient.data(), ce::DType::f32, rows, columns},
                         .lse = lse_view});
-  context.run(forward.backward(),
-              {.logits = x_view, .target = t_view, .lse = lse_view, .grad = x_view});  // over the logits
-  context.check();  // waits, and throws if a target is no class
+  context.run(
+      forward.backward(),
+      {.logits = x_view, .target = t_view, .lse = lse_view, .grad = x_view});  // overwrites the logits
+  context.check();  // waits, and throws if a target is not a class
 
   float value = 0, difference = 0;
   loss.download(&value);

@@ -1,5 +1,6 @@
-// Softmax and cross entropy on the GPU, or on the host device with `--device host`, checked against plain f64
-// code. A program that has its own device memory and stream needs only the two lines with run().
+// This program computes softmax and cross entropy on the GPU, or with `--device host` on the host device, and
+// checks the results against plain f64 code. If your program has its own device memory and stream, you need only
+// the two lines with run().
 #include <algorithm>
 #include <ce/ce.hpp>
 #include <cmath>
@@ -66,7 +67,7 @@ int run_example(const ce::ContextOptions& options) {
   std::printf("softmax        %-55s (%s)  largest error %.1e\n", softmax.config.c_str(),
               ce::name(softmax.origin).data(), softmax_error);
 
-  // Mean loss and its gradient in one call, the gradient written over the logits.
+  // One call computes the mean loss and overwrites the logits with its gradient.
   const ce::Choice& cross_entropy = context.run(ce::CrossEntropy{.reduction = ce::Reduction::mean},
                                                 {.logits = x, .target = target, .loss = loss, .grad = x});
   context.check();

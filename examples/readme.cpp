@@ -5,14 +5,14 @@
 
 int main() try {
   constexpr std::int64_t rows = 64, columns = 1000;
-  ce::Context context;  // the first GPU, else the CPU in its place
+  ce::Context context;  // uses the first GPU, or the CPU if there is none
   ce::Memory logits = context.allocate(rows * columns * sizeof(float));
   ce::Memory target = context.allocate(rows * sizeof(std::int64_t));
   ce::Memory loss = context.allocate(sizeof(float));
   logits.upload(std::vector<float>(rows * columns, 1.f).data());
   target.upload(std::vector<std::int64_t>(rows, 7).data());
 
-  // The mean loss and, in the same pass, its gradient, written over the logits.
+  // One pass computes the mean loss and overwrites the logits with its gradient.
   const ce::Tensor x{logits.data(), ce::DType::f32, rows, columns};
   const ce::Tensor t{target.data(), ce::DType::i64, rows}, l{loss.data(), ce::DType::f32, 1};
   const ce::Choice& choice =
