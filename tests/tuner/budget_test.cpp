@@ -187,7 +187,7 @@ TEST_F(BudgetTest, WhatASearchIsStillCompilingKeepsTheNextOneNotWaiting) {
   tuner::Settings settings = quick_settings();
   settings.search.structures = 24;
   settings.budget_s = 0.3;
-  device_.hold_back(1, 5min);
+  device_.hold_back(1, 1min);
   Tuner tuner(device_, database, settings);
   static_cast<void>(tuner.search(small_problem()));
   const int held_back = device_.waiting();
