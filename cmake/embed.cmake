@@ -1,5 +1,5 @@
-# cmake -DFOLDER=f -DFILES=a;b/c -DOUTPUT=c.cpp -P embed.cmake: these files of the folder as raw string literals. With their
-# lengths (sv): clang counts no more than a million characters while it compiles.
+# cmake -DFOLDER=f -DFILES=a;b/c -DOUTPUT=c.cpp -P embed.cmake: these files of the folder as raw string literals, with
+# their lengths (sv): clang counts no more than a million characters while it compiles.
 set(entries "")
 foreach(name IN LISTS FILES)
   file(READ ${FOLDER}/${name} text)

@@ -149,7 +149,7 @@ TEST_F(CheckOfFleet, AgainstTheFleetComparesThisOneWithTheOthers) {
   std::vector<std::string> words{"sweep", "--db", database(), "--device", "host", "--samples", "1"};
   words.insert(words.end(), problem.begin(), problem.end());
   ASSERT_EQ(ce_tune(words).status, 0);
-  // Many runs: of one that a busy machine holds up in the midst of it, the spread of the samples says that it tells nothing.
+  // Many runs: one that a busy machine holds up in its midst is no evidence, as its spread says.
   const std::vector<std::string> check{"check",     "--db",  database(), "--device", "host",
                                        "--against", "fleet", "--json",   "--runs",   "20"};
   const Finished alone = ce_tune(check);
