@@ -73,7 +73,7 @@ bool is_plain_text(std::string_view text, bool quotes = true) {
     if (!is_plain(eight)) return false;
   }
   eight = all_of(' ');
-  std::memcpy(&eight, text.data(), text.size());
+  if (!text.empty()) std::memcpy(&eight, text.data(), text.size());  // that of an empty column may be null
   return is_plain(eight);
 }
 

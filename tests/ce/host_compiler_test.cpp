@@ -14,6 +14,7 @@
 #include "ce/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
+#include "tests/ce/leaks.hpp"
 #include "tests/until.hpp"
 
 namespace ce::test {
@@ -83,6 +84,7 @@ bool runs_right() {
 /// What a child of fork() may do while a thread of its parent, which has the tuner to itself, waits for a compiler.
 int child_of_a_tuning_process(Context& of_parent, Memory memory) {
   ::alarm(60);
+  search_no_leaks();
   ::unsetenv("CE_HOST_COMPILER");
   ::setenv("CE_POLICY", "lookup", 1);
   try {
@@ -137,7 +139,7 @@ TEST_F(HostCompiler, AChildRunsWhileAThreadOfItsParentTunes) {
 }
 
 TEST_F(HostCompiler, NoFolderForTemporaryFilesIsACompileError) {
-  const ScopedEnvironment nowhere("TMPDIR", "/nonexistent");
+  const ScopedEnvironment nowhere("TMPDIR", (folder() / "none").string());
   Context context(options(Policy::lookup));
   SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
   try {

@@ -104,7 +104,8 @@ TEST_F(BenchCommand, WhatIsWrongIsNamed) {
   refused({"--samples", "0"}, "--samples is \"0\"");
   refused({"--op", "softmax", "--smoothing"}, "--smoothing");
   refused({"--op", "softmax", "--weights=bf16"}, "--weights is \"bf16\"");
-  refused({"--plot", "/nonexistent/plot.svg"}, "--plot is \"/nonexistent/plot.svg\"");
+  const std::string plot = (folder() / "none" / "plot.svg").string();
+  refused({"--plot", plot}, "--plot is \"" + plot + "\"");
 }
 
 }  // namespace

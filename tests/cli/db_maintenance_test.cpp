@@ -352,7 +352,8 @@ TEST_F(DatabaseMaintenance, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAsked
     cache_.add(winner);
     const std::string key = winner.key.id();
     EXPECT_NE(ce_tune({"explain", key, "--db", database()}).out.find(why), std::string::npos);
-    for (const auto& listed : document({"db", "list"}).at("keys"))
+    const json list = document({"db", "list"});
+    for (const auto& listed : list.at("keys"))
       if (listed.at("key") == key) {
         EXPECT_EQ(listed.at("winner").at("unfinished"), why);
       }

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -154,7 +153,7 @@ TEST_F(Remote, TheHttpExampleSharesThroughAServer) {
   fs::create_directory(path("served"));
   const test::Child python(path("served"), {"python3", "-c", server, path("served"), path("port")},
                            surroundings(), "", "/usr/bin/env");
-  ASSERT_TRUE(test::until([&] { return fs::exists(path("port")); }, std::chrono::seconds(30)));
+  ASSERT_TRUE(test::until([&] { return fs::exists(path("port")); }));
   const std::string address = "http://127.0.0.1:" + read_file(path("port"));
   const std::string options = " --noproxy '*' --header 'X-Of: a test'";
   const Environment hooks{{"CE_REMOTE_GET", example("http") + " get " + address + options},

@@ -33,35 +33,59 @@ class LateDevice : public FaultyDevice {
   using Clock = std::chrono::steady_clock;
 
   runtime::Binary compile(const runtime::CompileRequest& request) override {
-    if (requests_++ >= on_time_) std::this_thread::sleep_until(until_);
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (requests_++ == 0) first_ = Clock::now();
+    if (requests_ > on_time_) {
+      ++waiting_;
+      released_.wait_until(lock, first_ + late_, [&] { return is_released_; });
+      --waiting_;
+    }
     auto known = binaries_.find(request.text);
     if (known == binaries_.end())
       known = binaries_.emplace(request.text, FaultyDevice::compile(request)).first;
     return known->second;
   }
 
-  /// Of the next requests the first ones are on time, and the others wait.
+  /// Of the next requests the first ones are on time. The others wait until that long after the first request, which
+  /// a search makes once its time runs: a machine that is slow to come to that makes none of them early.
   void hold_back(int on_time, std::chrono::milliseconds time) {
+    const std::lock_guard lock(mutex_);
     requests_ = 0;
     on_time_ = on_time;
-    until_ = Clock::now() + time;
+    late_ = time;
+  }
+  /// Requests that wait go on.
+  void release() {
+    const std::lock_guard lock(mutex_);
+    is_released_ = true;
+    released_.notify_all();
   }
 
-  [[nodiscard]] int requests() const { return requests_; }
+  [[nodiscard]] int requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  [[nodiscard]] int waiting() const {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable released_;
+  bool is_released_ = false;
   std::map<std::string, runtime::Binary> binaries_;
-  std::atomic<int> requests_ = 0, on_time_ = 0;
-  Clock::time_point until_{};
+  int requests_ = 0, on_time_ = 0, waiting_ = 0;
+  std::chrono::milliseconds late_{0};
+  Clock::time_point first_{};
 };
 
 class BudgetTest : public TunerTest {
  protected:
   LateDevice device_;
 
-  /// Of four configs, with a budget of a second: so many are ready at once, and the others after that time.
+  /// Of four configs, with a budget of a second: so many are ready at once, and the others after that time. A busy
+  /// machine has until then for those that are ready, or until twice the budget.
   /// \param known  to the database from a search that was stopped
   Report search(int on_time, std::chrono::milliseconds late, int least_configs, int known = 0,
                 int structures = 24) {
@@ -90,13 +114,13 @@ class BudgetTest : public TunerTest {
 };
 
 TEST_F(BudgetTest, FewConfigsMayTakeTwiceTheBudget) {
-  const Report report = search(1, 1200ms, 8);
+  const Report report = search(1, 1050ms, 8);
   EXPECT_EQ(report.tried, 4) << "all there are";
   EXPECT_THAT(report.reason, Not(HasSubstr("ready in time")));
 }
 
 TEST_F(BudgetTest, EnoughConfigsDoNotWaitForMore) {
-  const Report report = search(2, 900ms, 2);
+  const Report report = search(2, 1800ms, 2);
   EXPECT_EQ(report.tried, 2);
   EXPECT_THAT(report.reason, Not(HasSubstr("ready in time")));
 }
@@ -159,20 +183,20 @@ TEST_F(BudgetTest, FromItsEndOnNothingBegins) {
 }
 
 TEST_F(BudgetTest, WhatASearchIsStillCompilingKeepsTheNextOneNotWaiting) {
-  constexpr auto held_back = 5000ms;
   cache::Cache database = open();
   tuner::Settings settings = quick_settings();
   settings.search.structures = 24;
   settings.budget_s = 0.3;
-  device_.hold_back(1, held_back);
-  const auto begin = LateDevice::Clock::now();
+  device_.hold_back(1, 1min);
   Tuner tuner(device_, database, settings);
   static_cast<void>(tuner.search(small_problem()));
-  device_.hold_back(1000, 0ms);  // from here on nothing; what sleeps goes on sleeping
+  const int held_back = device_.waiting();
+  device_.hold_back(1000, 0ms);  // from here on nothing; what waits goes on waiting
   generator::Problem other = small_problem();
   other.columns /= 2;
   EXPECT_GE(tuner.tune(other).tried, 1);
-  EXPECT_LT(LateDevice::Clock::now(), begin + held_back);
+  EXPECT_EQ(device_.waiting(), held_back);
+  device_.release();
 }
 
 /// Else a search with little time would begin with the same configs again and again.
@@ -180,8 +204,8 @@ TEST_F(BudgetTest, WhatHasBegunByItsEndIsFinished) {
   cache::Cache database = open();
   tuner::Settings settings = quick_settings();
   settings.search.structures = 24;
-  device_.hold_back(0, 800ms);
-  settings.end = LateDevice::Clock::now() + 500ms;
+  device_.hold_back(0, 2100ms);
+  settings.end = LateDevice::Clock::now() + 2000ms;
   Tuner tuner(device_, database, settings);
   const Report cut = tuner.tune(small_problem());
   tuner.finish();
@@ -215,7 +239,7 @@ TEST_F(BudgetTest, AnExhaustiveSearchThatIsCutShortSaysSoHoweverManyItTried) {
     cache::Cache warm = cache::Cache::open(file() + "-warm");
     static_cast<void>(Tuner(device_, warm, settings).tune(small_problem()));
   }
-  device_.hold_back(2, 1200ms);
+  device_.hold_back(2, 2200ms);
   settings.budget_s = 1;
   const Report cut = Tuner(device_, database, settings).tune(small_problem());
   EXPECT_EQ(cut.tried, 2);
