@@ -518,6 +518,7 @@ class PricedDevice : public RacingDevice {
 class LinearChunkRace : public LinearTuning {
  protected:
   static constexpr std::int64_t many = 2048;
+  static constexpr std::size_t place_of_target = 7;
 
   void SetUp() override {
     LinearTuning::SetUp();
@@ -549,7 +550,7 @@ class LinearChunkRace : public LinearTuning {
   void put_a_target_out_of_range() {
     std::vector<std::int64_t> targets(many, 1);
     targets[1500] = classes + 5;
-    matrices[matrices.size() - 2].set_indices(targets);
+    matrices[place_of_target].set_indices(targets);
   }
 
   PricedDevice device_;
@@ -648,6 +649,62 @@ TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
     EXPECT_FALSE(after_edit.schedule({}, tensors).exponentials) << "of templates of another time";
     EXPECT_FALSE(later.schedule({.exponentials = false}, tensors).exponentials);
   }
+}
+
+TEST_F(LinearChunkRace, ExponentialsThatAreWantedAndNeverRightGiveWayToLogits) {
+  constexpr std::int64_t wide = 16;  // rows begin at 16 bytes
+  std::mt19937_64 random(9);
+  const auto add = [&](std::int64_t rows) -> Matrix& {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
+    matrix.set(random_values(rows * wide, random));
+    return matrix;
+  };
+  tensors.hidden = add(many).tensor();
+  tensors.weight = add(classes).tensor();
+  tensors.hidden_grad = {};
+  tensors.weight_grad = add(classes).tensor();
+  const auto gradient = [&](LinearLosses& losses, bool exponentials) {
+    losses.run(*context, {.exponentials = exponentials}, tensors, nullptr);
+    return matrices.back().bytes();
+  };
+  LinearLosses plain(device_, cache, false, 0);
+  const auto of_logits = gradient(plain, false);
+  ASSERT_NE(gradient(plain, true), of_logits);
+  device_.library.doubles_f32 = true;  // which all tiles are compared with
+  put_a_target_out_of_range();
+  cache = cache::Cache::in_memory();
+  LinearLosses losses(device_, cache, true, 0);
+  gradient(losses, true);
+  EXPECT_EQ(losses.schedule({.exponentials = true}, tensors).chunks, 1) << "no chunks have raced";
+  try {
+    context->check();
+    ADD_FAILURE() << "nothing is told";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.count(), 1) << "of the call alone";
+  }
+}
+
+/// A column whose elements are apart is no vector.
+TEST_F(LinearChunkRace, WhatLiesBetweenRowsOfOneElementStaysAsItIs) {
+  constexpr std::int64_t stride = 3;
+  std::mt19937_64 random(9);
+  for (const auto& [rows, tensor] : {std::pair{many, &tensors.hidden}, std::pair{classes, &tensors.weight}}) {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, 1);
+    matrix.set(random_values(rows, random));
+    *tensor = matrix.tensor();
+  }
+  tensors.weight_grad = {};
+  std::vector<std::uint16_t> grad(static_cast<std::size_t>(many * stride), 0xabab);
+  const std::size_t bytes = grad.size() * sizeof(std::uint16_t);
+  Memory memory = context->allocate(bytes);
+  memory.upload(grad.data());
+  tensors.hidden_grad = {
+      .data = memory.data(), .dtype = bf16, .rows = many, .columns = 1, .row_stride = stride};
+  LinearLosses losses(device_, cache, true, 0);
+  losses.run(*context, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), 1024) << "they have raced";
+  memory.download(grad.data());
+  for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_EQ(grad[i] == 0xabab, i % stride != 0) << i;
 }
 
 TEST_F(LinearChunkRace, AWinnerServesOtherNumbersOfTokensAndOtherBudgets) {
