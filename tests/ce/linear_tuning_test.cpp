@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -17,7 +18,9 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "ce/linear_chunks.hpp"
 #include "ce/linear_losses.hpp"
+#include "ce/linear_schedule.hpp"
 #include "ce/log.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/matmul.hpp"
@@ -739,6 +742,83 @@ TEST_F(LinearChunkRace, TakesNoMoreMemoryThanTheScheduleSays) {
   for (std::int64_t i = bytes; i < bytes + 256; ++i) ASSERT_EQ(spoilt[static_cast<std::size_t>(i)], 0xab);
 }
 
+/// It serves meanwhile.
+TEST_F(LinearChunkRace, ARaceThatWasCutShortIsMadeAgain) {
+  LinearLosses losses(device_, cache, true, 0);
+  run(losses);
+  cache::Cache cut_short = cache::Cache::in_memory();
+  for (const cache::KeySummary& summary : cache.keys()) {
+    std::vector<cache::Measurement> all = cache.measurements(summary.key);
+    for (cache::Measurement& measurement : all)
+      if (summary.key.problem.starts_with("race chunks ")) {
+        measurement.environment["cut_short"] = "1 s were over";
+        measurement.environment["race_seconds"] = "1";
+      }
+    cut_short.add(all);
+  }
+  const auto timings_of_a_call = [&](double seconds) {
+    LinearLosses later(device_, cut_short, true, seconds);
+    EXPECT_EQ(chunk_of(later), 1024);
+    const int before = device_.timings;
+    run(later);
+    return device_.timings - before;
+  };
+  EXPECT_EQ(timings_of_a_call(1), 0) << "it would come no further";
+  EXPECT_GT(timings_of_a_call(0), 0);
+  EXPECT_EQ(timings_of_a_call(0), 0) << "now it has come to its end";
+}
+
+/// Of two threads that race.
+TEST_F(LinearChunkRace, TheFirstResultStays) {
+  LinearPlans plans(device_, cache, false);
+  const LinearShape shape = shape_of({}, tensors, device_);
+  ASSERT_EQ(plans.of(shape)->open.size(), 2U);
+  const auto keep = [&](const char* winner) {
+    tuner::RaceResult result{.winner = winner, .first = "parts=1", .runners = 2};
+    for (const char* name : {"parts=1", "parts=2"})
+      result.runs.push_back(
+          {.name = name, .samples_us = {name == result.winner ? 1.F : 2.F}, .is_final = true});
+    plans.keep(shape, result);
+  };
+  keep("parts=2");
+  keep("parts=1");
+  EXPECT_EQ(plans.of(shape)->plan.parts, 2);
+  const std::vector<cache::KeySummary> keys = cache.keys();
+  ASSERT_EQ(keys.size(), 1U);
+  EXPECT_EQ(cache.measurements(keys.front().key).size(), 2U) << "the database says the same";
+}
+
+TEST_F(LinearChunkRace, TheFirstAndTheLastRowsAreCompared) {
+  LinearLosses losses(device_, cache, false, 0);
+  run(losses);
+  const LinearSamples samples(device_, tensors, nullptr);
+  samples.set_back();
+  const std::vector<double> gradient = matrices.back().values();
+  for (std::int64_t i = 0; i < many * hidden; ++i)
+    ASSERT_EQ(std::isnan(gradient[static_cast<std::size_t>(i)]), i < hidden || i >= (many - 1) * hidden) << i;
+  EXPECT_TRUE(std::isnan(matrices[3].values().front()));
+}
+
+TEST_F(LinearChunkRace, WhatIsNoNumberAgreesWithNoNumber) {
+  LinearLosses losses(device_, cache, false, 0);
+  run(losses);
+  const LinearSamples samples(device_, tensors, nullptr);
+  const std::vector<double> right = samples.read();
+  EXPECT_TRUE(samples.agree(right, right));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const std::size_t at : {std::size_t{0}, right.size() - 1})
+    for (const double none : {infinity, -infinity, std::nan("")}) {
+      std::vector<double> other = right;
+      other[at] = none;
+      EXPECT_FALSE(samples.agree(other, right)) << none;
+      EXPECT_FALSE(samples.agree(right, other)) << none;
+      EXPECT_TRUE(samples.agree(other, other)) << none;
+    }
+  std::vector<double> end = right;
+  end.back() += 1;
+  EXPECT_FALSE(samples.agree(end, right));
+}
+
 /// What does not fit beside it does not race, and nothing is refused.
 TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
   constexpr std::int64_t wide = 900;  // so that sums take more than half of the logits
@@ -761,6 +841,9 @@ TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
   losses.run(*context, {}, tensors, nullptr);
   EXPECT_EQ(weight_grad.bytes(), expected);
   EXPECT_EQ(chunk_of(losses), many);
+  tensors.workspace = {};
+  losses.run(*context, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), 1024) << "the first call with memory for a race makes it";
 }
 
 TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {

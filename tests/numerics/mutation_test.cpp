@@ -294,10 +294,6 @@ void ask_for_entropy_of_pairs(Problem& problem) {
   problem.columns = 1008;
   ask_for_entropy(problem);
 }
-void ask_for_entropy_under_a_cap(Problem& problem) {
-  problem.has.softcap = true;
-  ask_for_entropy(problem);
-}
 /// Whose exponents are what 16 bits hold.
 void ask_for_its_gradient_under_a_cap(Problem& problem) {
   problem.dtype = DType::bf16;
@@ -356,13 +352,8 @@ const RowMutation row_mutations[] = {
      ask_for_entropy_of_pairs},
     {"a row that its leader alone finalizes", "if (!has_output && !leader) return;", "if (!leader) return;",
      ask_for_its_gradient},
-    {"an entropy of exponents as large as the cap", "entropy_needs_maximum = sums_moments<problem>;",
-     "entropy_needs_maximum = false;", ask_for_entropy_under_a_cap},
     {"exponents near 0 that are not relative to the maximum",
      "for (int k = 0; k < n; ++k) x[k] -= exponent.s;", ";", ask_for_its_gradient_under_a_cap},
-    {"an entropy of quotients that are not exact", "quotient(powers, unit, per_unit)",
-     "exponent.relative(powers)", ask_for_entropy_of_pairs},
-    {"an entropy with the rounding of its maximum", "(mean - largest)", "mean", ask_for_entropy_of_pairs},
     {"a log-probability of a confident target from a difference", "total.own > total.rest", "false",
      [](Problem& problem) { problem.has.logprob_out = true; }},
     {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",
@@ -413,8 +404,6 @@ const RowMutation row_mutations[] = {
     {"a quotient of the logsumexp that is taken for exact",
      "total.log_sum = multiply_add(-logits.unit(), reference, total.lse);", "total.log_sum = 0.f;",
      ask_for_backward_without_loss, elementwise},
-    {"a gradient from a logsumexp that says nothing", "known ? exponential(total.log_sum) : not_a_number()",
-     "exponential(total.log_sum)", ask_for_backward_without_loss, elementwise},
     {"a loss without the logsumexp that is given", "multiply_add(logits.unit(), u_target, -total.lse)",
      "logits.unit() * u_target", ask_for_losses_of_lse, elementwise},
     {"rows that are not there, of losses from logsumexps", "Operation operation(arguments, own, exists);",
