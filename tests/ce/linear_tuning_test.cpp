@@ -279,6 +279,27 @@ TEST_F(LinearTuning, InTwoProductsGiveWhatOneDoes) {
     }
 }
 
+TEST_F(LinearTuning, RowsOfAnOddVocabularyMayBeApart) {
+  constexpr std::int64_t odd = 41, width = 16;
+  constexpr Layout apart{.padding = 8};  // rows begin at 16 bytes
+  SmallLayer layer(*context, width, odd);
+  LinearLosses losses(device, cache, false, 0);
+  const LinearCrossEntropy operation{.chunk_tokens = 8};
+  losses.run(*context, operation, layer.tensors, nullptr);
+  const std::vector<double> expected = layer.matrices[5].values();
+  Matrix weight(*context, bf16, odd, width, apart);
+  weight.set(layer.matrices[1].values());
+  for (const bool of_weight : {false, true}) {
+    const Matrix gradient(*context, bf16, SmallLayer::tokens, width, apart);
+    LinearCrossEntropy::Tensors own = layer.tensors;
+    own.hidden_grad = gradient.tensor();
+    if (of_weight) own.weight = weight.tensor();
+    losses.run(*context, operation, own, nullptr);
+    EXPECT_EQ(gradient.values(), expected) << of_weight;
+    EXPECT_TRUE(gradient.frame_is_intact());
+  }
+}
+
 TEST_F(LinearTuning, SumsOfHiddenGradientsAreInF32WhereTwoProductsMayMakeThem) {
   /// A GPU, as far as schedules are concerned.
   class Gpu : public DeviceDecorator {
