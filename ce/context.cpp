@@ -132,7 +132,8 @@ void Context::Impl::launch_anew(BoundKernel& kernel, Stream stream) {
   launch_ready(kernel, stream);
 }
 
-/// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
+/// A call without rows: nothing to launch, but a mean of nothing is NaN, and a sum of nothing is 0, also when a divisor divides
+/// it.
 bool Context::Impl::launch_empty(const Request& request, Stream stream) {
   const Problem& problem = request.problem;
   if (problem.rows != 0) return false;
@@ -141,7 +142,7 @@ bool Context::Impl::launch_empty(const Request& request, Stream stream) {
   using Flags = generator::CrossEntropyFlags;
   for (void* reduced : {request.arguments.loss, generator::output_of<&Flags::z_loss_out>(request.arguments)})
     if (reduced != nullptr)
-      device->fill(reduced, problem.reduction == Reduction::mean ? nan_byte : 0,
+      device->fill(reduced, problem.reduction == Reduction::mean && !problem.has.divisor ? nan_byte : 0,
                    static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);
   return true;
 }

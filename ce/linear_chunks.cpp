@@ -121,7 +121,7 @@ LinearSamples::LinearSamples(runtime::Device& device, const LinearCrossEntropy::
 void LinearSamples::add(const Tensor& tensor) {
   constexpr std::int64_t most = 4096;
   const ConstTensor view = tensor;
-  const bool is_vector = view.rows == 1 || view.columns == 1;
+  const bool is_vector = view.rows == 1 || (view.columns == 1 && view.row_step() == 1);
   const std::int64_t row = is_vector ? view.rows * view.columns : view.columns, size = size_of(view.dtype),
                      count = std::min(row, most);
   const std::int64_t end = is_vector ? row : (view.rows - 1) * view.row_step() + row;

@@ -596,7 +596,8 @@ class LinearCall {
     CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes},
                                   .target = {.dtype = tensors_.target.dtype, .rows = 0},
                                   .loss = tensors_.loss,
-                                  .z_loss_out = tensors_.z_loss_out};
+                                  .z_loss_out = tensors_.z_loss_out,
+                                  .divisor = tensors_.divisor};
     if (is_floating(tensors_.target.dtype)) nothing.target.columns = shape_.classes;
     if (nothing.loss.data == nullptr && shape_.reduction != Reduction::none)
       nothing.loss = {at(plan_.losses), DType::f32, 1};
@@ -757,6 +758,10 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
     calls.push_back(call);
     plans.push_back(&plan);
     names.push_back(text_of(plan));
+  }
+  if (calls.empty()) {
+    plans_.close(shape);  // the call itself finds another way
+    return forget_targets_of_trials(context);
   }
   const LinearSamples samples(device_, tensors, trials);
   const tuner::RaceResult result =

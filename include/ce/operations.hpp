@@ -90,7 +90,7 @@ struct CE_API CrossEntropyBackward;
 ///
 /// `mean` divides by the sum of w[t] over the rows that are not ignored (without weights their number), the
 /// z-loss by their number; with probabilities, both by the number of rows. If all rows are ignored the mean
-/// is NaN. With a `divisor` it divides both by that instead. Weights of rows are not counted.
+/// is NaN. With a `divisor` it divides both by that instead; without rows it is then 0. Weights of rows are not counted.
 ///
 /// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its

@@ -341,6 +341,11 @@ def test_nothing_to_average(reduction, device):
     assert_as_reference(torch.randn(3, 8, device=device), ignored, reduction=reduction)
     empty = torch.randn(0, 8, device=device)
     assert_as_reference(empty, ignored[:0], reduction=reduction)
+    if reduction == "mean":
+        for logits, target in ((torch.randn(3, 8, device=device), ignored), (empty, ignored[:0])):
+            assert ct.cross_entropy(logits, target, divisor=4) == 0
+            weight = torch.randn(5, 8, device=device)
+            assert ct.linear_cross_entropy(logits, weight, target, divisor=4) == 0
 
 
 def test_masked_classes_and_rows_without_a_softmax(device):

@@ -429,7 +429,18 @@ TEST_F(RunOutputs, NoRows) {
                                .grad = nothing});
   context.run(CrossEntropyBackward{},
               {.logits = nothing, .target = no_targets, .lse = Tensor{}, .grad = nothing});
+  // A rank whose rows are all another's: its part of a mean over all of them.
+  Matrix divisor(context, DType::f32, 1, 1), divided(context, DType::f32, 1, 1),
+      z_divided(context, DType::f32, 1, 1);
+  divisor.set({4});
+  context.run(CrossEntropy{.z_loss = 1.f}, {.logits = nothing,
+                                            .target = no_targets,
+                                            .loss = divided.tensor(),
+                                            .z_loss_out = z_divided.tensor(),
+                                            .divisor = divisor.tensor()});
   context.synchronize();
+  EXPECT_EQ(divided.values().at(0), 0);
+  EXPECT_EQ(z_divided.values().at(0), 0);
   EXPECT_TRUE(std::isnan(upstream_mean.values().at(0)));
   EXPECT_TRUE(std::isnan(mean.values().at(0)) && std::isnan(z_mean.values().at(0)));
   EXPECT_EQ(sum.values().at(0), 0);

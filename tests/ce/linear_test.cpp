@@ -712,6 +712,12 @@ TEST_F(Linear, WithoutTokensThereIsNoLossAndNoGradient) {
   EXPECT_TRUE(std::isnan(call.find("loss")->values().front()));
   EXPECT_THAT(call.find("weight_grad")->values(), testing::Each(0.));
   EXPECT_TRUE(call.find("hidden_grad")->is_untouched());
+  Matrix divisor(*context, DType::f32, 1, 1);
+  divisor.set({4});
+  tensors.divisor = divisor.tensor();
+  context->run(LinearCrossEntropy{}, tensors);
+  context->synchronize();
+  EXPECT_EQ(call.find("loss")->values().front(), 0);
 }
 
 TEST_F(Linear, AllTokensIgnoredMakeAMeanOfNothing) {

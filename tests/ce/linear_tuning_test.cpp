@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -17,7 +18,9 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "ce/linear_chunks.hpp"
 #include "ce/linear_losses.hpp"
+#include "ce/linear_schedule.hpp"
 #include "ce/log.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/matmul.hpp"
@@ -276,6 +279,27 @@ TEST_F(LinearTuning, InTwoProductsGiveWhatOneDoes) {
     }
 }
 
+TEST_F(LinearTuning, RowsOfAnOddVocabularyMayBeApart) {
+  constexpr std::int64_t odd = 41, width = 16;
+  constexpr Layout apart{.padding = 8};  // rows begin at 16 bytes
+  SmallLayer layer(*context, width, odd);
+  LinearLosses losses(device, cache, false, 0);
+  const LinearCrossEntropy operation{.chunk_tokens = 8};
+  losses.run(*context, operation, layer.tensors, nullptr);
+  const std::vector<double> expected = layer.matrices[5].values();
+  Matrix weight(*context, bf16, odd, width, apart);
+  weight.set(layer.matrices[1].values());
+  for (const bool of_weight : {false, true}) {
+    const Matrix gradient(*context, bf16, SmallLayer::tokens, width, apart);
+    LinearCrossEntropy::Tensors own = layer.tensors;
+    own.hidden_grad = gradient.tensor();
+    if (of_weight) own.weight = weight.tensor();
+    losses.run(*context, operation, own, nullptr);
+    EXPECT_EQ(gradient.values(), expected) << of_weight;
+    EXPECT_TRUE(gradient.frame_is_intact());
+  }
+}
+
 TEST_F(LinearTuning, SumsOfHiddenGradientsAreInF32WhereTwoProductsMayMakeThem) {
   /// A GPU, as far as schedules are concerned.
   class Gpu : public DeviceDecorator {
@@ -518,6 +542,7 @@ class PricedDevice : public RacingDevice {
 class LinearChunkRace : public LinearTuning {
  protected:
   static constexpr std::int64_t many = 2048;
+  static constexpr std::size_t place_of_target = 7;
 
   void SetUp() override {
     LinearTuning::SetUp();
@@ -549,7 +574,7 @@ class LinearChunkRace : public LinearTuning {
   void put_a_target_out_of_range() {
     std::vector<std::int64_t> targets(many, 1);
     targets[1500] = classes + 5;
-    matrices[matrices.size() - 2].set_indices(targets);
+    matrices[place_of_target].set_indices(targets);
   }
 
   PricedDevice device_;
@@ -650,6 +675,62 @@ TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
   }
 }
 
+TEST_F(LinearChunkRace, ExponentialsThatAreWantedAndNeverRightGiveWayToLogits) {
+  constexpr std::int64_t wide = 16;  // rows begin at 16 bytes
+  std::mt19937_64 random(9);
+  const auto add = [&](std::int64_t rows) -> Matrix& {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
+    matrix.set(random_values(rows * wide, random));
+    return matrix;
+  };
+  tensors.hidden = add(many).tensor();
+  tensors.weight = add(classes).tensor();
+  tensors.hidden_grad = {};
+  tensors.weight_grad = add(classes).tensor();
+  const auto gradient = [&](LinearLosses& losses, bool exponentials) {
+    losses.run(*context, {.exponentials = exponentials}, tensors, nullptr);
+    return matrices.back().bytes();
+  };
+  LinearLosses plain(device_, cache, false, 0);
+  const auto of_logits = gradient(plain, false);
+  ASSERT_NE(gradient(plain, true), of_logits);
+  device_.library.doubles_f32 = true;  // which all tiles are compared with
+  put_a_target_out_of_range();
+  cache = cache::Cache::in_memory();
+  LinearLosses losses(device_, cache, true, 0);
+  gradient(losses, true);
+  EXPECT_EQ(losses.schedule({.exponentials = true}, tensors).chunks, 1) << "no chunks have raced";
+  try {
+    context->check();
+    ADD_FAILURE() << "nothing is told";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.count(), 1) << "of the call alone";
+  }
+}
+
+/// A column whose elements are apart is no vector.
+TEST_F(LinearChunkRace, WhatLiesBetweenRowsOfOneElementStaysAsItIs) {
+  constexpr std::int64_t stride = 3;
+  std::mt19937_64 random(9);
+  for (const auto& [rows, tensor] : {std::pair{many, &tensors.hidden}, std::pair{classes, &tensors.weight}}) {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, 1);
+    matrix.set(random_values(rows, random));
+    *tensor = matrix.tensor();
+  }
+  tensors.weight_grad = {};
+  std::vector<std::uint16_t> grad(static_cast<std::size_t>(many * stride), 0xabab);
+  const std::size_t bytes = grad.size() * sizeof(std::uint16_t);
+  Memory memory = context->allocate(bytes);
+  memory.upload(grad.data());
+  tensors.hidden_grad = {
+      .data = memory.data(), .dtype = bf16, .rows = many, .columns = 1, .row_stride = stride};
+  LinearLosses losses(device_, cache, true, 0);
+  losses.run(*context, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), 1024) << "they have raced";
+  memory.download(grad.data());
+  for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_EQ(grad[i] == 0xabab, i % stride != 0) << i;
+}
+
 TEST_F(LinearChunkRace, AWinnerServesOtherNumbersOfTokensAndOtherBudgets) {
   LinearLosses losses(device_, cache, true, 0);
   run(losses);
@@ -682,6 +763,83 @@ TEST_F(LinearChunkRace, TakesNoMoreMemoryThanTheScheduleSays) {
   for (std::int64_t i = bytes; i < bytes + 256; ++i) ASSERT_EQ(spoilt[static_cast<std::size_t>(i)], 0xab);
 }
 
+/// It serves meanwhile.
+TEST_F(LinearChunkRace, ARaceThatWasCutShortIsMadeAgain) {
+  LinearLosses losses(device_, cache, true, 0);
+  run(losses);
+  cache::Cache cut_short = cache::Cache::in_memory();
+  for (const cache::KeySummary& summary : cache.keys()) {
+    std::vector<cache::Measurement> all = cache.measurements(summary.key);
+    for (cache::Measurement& measurement : all)
+      if (summary.key.problem.starts_with("race chunks ")) {
+        measurement.environment["cut_short"] = "1 s were over";
+        measurement.environment["race_seconds"] = "1";
+      }
+    cut_short.add(all);
+  }
+  const auto timings_of_a_call = [&](double seconds) {
+    LinearLosses later(device_, cut_short, true, seconds);
+    EXPECT_EQ(chunk_of(later), 1024);
+    const int before = device_.timings;
+    run(later);
+    return device_.timings - before;
+  };
+  EXPECT_EQ(timings_of_a_call(1), 0) << "it would come no further";
+  EXPECT_GT(timings_of_a_call(0), 0);
+  EXPECT_EQ(timings_of_a_call(0), 0) << "now it has come to its end";
+}
+
+/// Of two threads that race.
+TEST_F(LinearChunkRace, TheFirstResultStays) {
+  LinearPlans plans(device_, cache, false);
+  const LinearShape shape = shape_of({}, tensors, device_);
+  ASSERT_EQ(plans.of(shape)->open.size(), 2U);
+  const auto keep = [&](const char* winner) {
+    tuner::RaceResult result{.winner = winner, .first = "parts=1", .runners = 2};
+    for (const char* name : {"parts=1", "parts=2"})
+      result.runs.push_back(
+          {.name = name, .samples_us = {name == result.winner ? 1.F : 2.F}, .is_final = true});
+    plans.keep(shape, result);
+  };
+  keep("parts=2");
+  keep("parts=1");
+  EXPECT_EQ(plans.of(shape)->plan.parts, 2);
+  const std::vector<cache::KeySummary> keys = cache.keys();
+  ASSERT_EQ(keys.size(), 1U);
+  EXPECT_EQ(cache.measurements(keys.front().key).size(), 2U) << "the database says the same";
+}
+
+TEST_F(LinearChunkRace, TheFirstAndTheLastRowsAreCompared) {
+  LinearLosses losses(device_, cache, false, 0);
+  run(losses);
+  const LinearSamples samples(device_, tensors, nullptr);
+  samples.set_back();
+  const std::vector<double> gradient = matrices.back().values();
+  for (std::int64_t i = 0; i < many * hidden; ++i)
+    ASSERT_EQ(std::isnan(gradient[static_cast<std::size_t>(i)]), i < hidden || i >= (many - 1) * hidden) << i;
+  EXPECT_TRUE(std::isnan(matrices[3].values().front()));
+}
+
+TEST_F(LinearChunkRace, WhatIsNoNumberAgreesWithNoNumber) {
+  LinearLosses losses(device_, cache, false, 0);
+  run(losses);
+  const LinearSamples samples(device_, tensors, nullptr);
+  const std::vector<double> right = samples.read();
+  EXPECT_TRUE(samples.agree(right, right));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const std::size_t at : {std::size_t{0}, right.size() - 1})
+    for (const double none : {infinity, -infinity, std::nan("")}) {
+      std::vector<double> other = right;
+      other[at] = none;
+      EXPECT_FALSE(samples.agree(other, right)) << none;
+      EXPECT_FALSE(samples.agree(right, other)) << none;
+      EXPECT_TRUE(samples.agree(other, other)) << none;
+    }
+  std::vector<double> end = right;
+  end.back() += 1;
+  EXPECT_FALSE(samples.agree(end, right));
+}
+
 /// What does not fit beside it does not race, and nothing is refused.
 TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
   constexpr std::int64_t wide = 900;  // so that sums take more than half of the logits
@@ -704,6 +862,9 @@ TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
   losses.run(*context, {}, tensors, nullptr);
   EXPECT_EQ(weight_grad.bytes(), expected);
   EXPECT_EQ(chunk_of(losses), many);
+  tensors.workspace = {};
+  losses.run(*context, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), 1024) << "the first call with memory for a race makes it";
 }
 
 TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {

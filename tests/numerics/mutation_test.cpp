@@ -294,6 +294,11 @@ void ask_for_entropy_of_pairs(Problem& problem) {
   problem.columns = 1008;
   ask_for_entropy(problem);
 }
+/// Whose exponents are what 16 bits hold.
+void ask_for_its_gradient_under_a_cap(Problem& problem) {
+  problem.dtype = DType::bf16;
+  problem.gradient = problem.has.entropy_upstream = problem.has.softcap = true;
+}
 void ask_for_its_gradient(Problem& problem) { problem.gradient = problem.has.entropy_upstream = true; }
 void ask_for_weights(Problem& problem) {
   problem.gradient = problem.has.row_weights = problem.has.z_loss = true;
@@ -345,6 +350,10 @@ const RowMutation row_mutations[] = {
      ask_for_entropy_of_pairs},
     {"no row that its leader finalizes", "if (!has_output && !leader) return;", "if (!has_output) return;",
      ask_for_entropy_of_pairs},
+    {"a row that its leader alone finalizes", "if (!has_output && !leader) return;", "if (!leader) return;",
+     ask_for_its_gradient},
+    {"exponents near 0 that are not relative to the maximum",
+     "for (int k = 0; k < n; ++k) x[k] -= exponent.s;", ";", ask_for_its_gradient_under_a_cap},
     {"a log-probability of a confident target from a difference", "total.own > total.rest", "false",
      [](Problem& problem) { problem.has.logprob_out = true; }},
     {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",

@@ -108,6 +108,57 @@ TEST(Matmul, WaysThatALibraryDoesNotHaveAreLeftOut) {
   EXPECT_THROW(texts({48, 50}, 4), Unsupported);
 }
 
+/// Names other algorithms of a small product than of a large one, which has a neighbour, and remembers what runs.
+class TwoSizes final : public MatmulLibrary {
+ public:
+  TwoSizes(std::int64_t of_large, std::int64_t of_small) : of_large_(of_large), of_small_(of_small) {}
+  std::string name() const override { return "two sizes"; }
+  std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t, int) override {
+    return {named(matmul, is_small(matmul) ? "small" : "large")};
+  }
+  std::vector<MatmulAlgorithm> neighbours(const Matmul& matmul, const MatmulAlgorithm& algorithm,
+                                          std::int64_t, int) override {
+    return {named(matmul, "beside " + algorithm.text)};
+  }
+  std::optional<MatmulAlgorithm> algorithm(const Matmul& matmul, std::string_view text,
+                                           std::int64_t) override {
+    return named(matmul, std::string(text));
+  }
+  void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands&,
+              Stream) override {
+    launches.emplace_back(matmul.n, algorithm.text);
+  }
+  std::vector<std::pair<std::int64_t, std::string>> launches;  ///< columns and algorithms
+
+ private:
+  static bool is_small(const Matmul& matmul) { return matmul.n < 8; }
+  MatmulAlgorithm named(const Matmul& matmul, std::string text) const {
+    return {.text = std::move(text), .workspace_bytes = is_small(matmul) ? of_small_ : of_large_};
+  }
+  const std::int64_t of_large_, of_small_;
+};
+
+TEST(Matmul, EachOfTwoProductsHasItsOwnAlgorithm) {
+  auto behind = std::make_unique<TwoSizes>(256, 512);
+  const TwoSizes& inner = *behind;
+  SplitMatmuls library(std::move(behind), 0);
+  const Matmul matmul = odd_product();
+  const MatmulAlgorithm first = library.algorithms(matmul, 1024, 1).front();
+  EXPECT_EQ(first.text, "large,in_two");
+  const std::vector<MatmulAlgorithm> near = library.neighbours(matmul, first, 1024, 4);
+  ASSERT_EQ(near.size(), 1U);
+  EXPECT_EQ(near[0].text, "beside large,in_two");
+  std::vector<std::byte> a(16 * 24 * 2), b(24 * 56 * 2), d(16 * 56 * 2);
+  for (const MatmulAlgorithm& algorithm : {first, near[0]}) {
+    EXPECT_EQ(algorithm.workspace_bytes, 512) << "they run one after the other";
+    library.launch(matmul, algorithm, {.a = a.data(), .b = b.data(), .d = d.data()}, nullptr);
+  }
+  using Launches = std::vector<std::pair<std::int64_t, std::string>>;
+  EXPECT_EQ(inner.launches, (Launches{{2, "small"}, {48, "large"}, {2, "small"}, {48, "beside large"}}));
+  SplitMatmuls other(std::make_unique<TwoSizes>(512, 256), 0);
+  EXPECT_EQ(other.algorithms(matmul, 1024, 1).front().workspace_bytes, 512);
+}
+
 TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {
   const Matmul gpt2{.m = 4096,
                     .n = 2048,
@@ -123,6 +174,13 @@ TEST(Matmul, IsMadeInOneWhereTwoWouldNotHelp) {
   EXPECT_EQ(pieces->rest.k, 1);
   EXPECT_FALSE(pieces->rest.accumulates);
   EXPECT_TRUE(pieces->main.accumulates) << "adds to what the rest has left";
+  Matmul aligned = gpt2;
+  aligned.alignment = 256;
+  EXPECT_EQ(split(aligned, 0)->main.alignment, 256);
+  EXPECT_EQ(split(aligned, 0)->rest.alignment, 16) << "it begins after a multiple of 8 elements";
+  Matmul tiny = gpt2;
+  tiny.k = 7;
+  EXPECT_FALSE(split(tiny, 0)) << "nothing but a rest";
   const auto in_one = [&](auto change) {
     Matmul matmul = gpt2;
     change(matmul);

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "ce/log.hpp"
 #include "generator/linear.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/environment.hpp"
@@ -217,6 +218,7 @@ TEST_F(MatmulRace, NeighboursRaceInTheTimeThatIsLeft) {
   chooser.tune(product(50), operands(), 0, 1e-9);
   EXPECT_EQ(device.library.launches["faster"], 0);
   EXPECT_EQ(chooser.choose(product(50), 0).text, "first");
+  EXPECT_TRUE(cache.keys().empty()) << "the first alone has beaten nobody";
 }
 
 TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotKnowGivesWayToTheFirst) {
@@ -305,6 +307,30 @@ TEST_F(MatmulRace, TheFinalOfNeighboursDecides) {
   EXPECT_EQ(MatmulChooser(device, cache).choose(product(50), 0).text, "fast");
 }
 
+TEST_F(MatmulRace, ANeighbourThatIsWrongIsKnownToBeAlsoWhereNoOtherRaces) {
+  device.library.times["wrong"] = 10;
+  device.library.near = {{"fast", {"wrong"}}};
+  device.library.errors["wrong"] = 20;
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  const auto all = by_config();
+  ASSERT_TRUE(all.contains("wrong"));
+  EXPECT_EQ(all.at("wrong").outcome, cache::Outcome::quarantined);
+  EXPECT_EQ(all.at("fast").stage, cache::stage_of_finals) << "that of the first race decides";
+}
+
+TEST_F(MatmulRace, TheLogCountsWhatHasRacedOnce) {
+  device.library.times.insert({{"faster", 60.f}, {"hardly faster", 79.9f}});
+  device.library.near = {{"fast", {"hardly faster", "faster"}}};
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
+  set_log_sink({});
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said[0],
+              testing::HasSubstr("faster in 60.0 us, the best of 8; the library's first took 100.0 us"))
+      << "six and two neighbours";
+}
+
 TEST_F(MatmulRace, TheWinnerIsWhatMeasurementsSay) {
   MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
   std::vector<cache::Measurement> later;
@@ -352,7 +378,10 @@ TEST_F(MatmulRace, ARaceThatHasLostItsWinnerIsMadeAgain) {
 
   cache::Measurement earlier = all.at("fast");
   earlier.created_at = "2000-01-01T00:00:00.000Z";
-  earlier.stage = cache::stage_of_screenings;
+  earlier.outcome = cache::Outcome::quarantined;  // which a race looks at, too
+  earlier.reason = "wrong, at that time";
+  earlier.samples_us.clear();
+  earlier.median_us = 0;
   cache::Cache of_another = without("fast");
   of_another.add(earlier);
   EXPECT_TRUE(MatmulChooser(device, of_another).is_open(product(50), 0)) << "a row of another race";
@@ -427,6 +456,31 @@ TEST_F(MatmulRace, AWinnerOfTheSitesDatabaseServes) {
   MatmulChooser chooser(device, own);
   EXPECT_FALSE(chooser.is_open(product(50), 0));
   EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
+}
+
+TEST_F(MatmulRace, OfDatabasesBelowTheNearestThatCameToAnEndServes) {
+  const test::Folder folder;
+  const auto tuned = [&](const char* name, float middling, bool to_the_end) {
+    const std::string path = (folder.path() / name).string();
+    cache::Cache own = cache::Cache::open(path);
+    device.library.times["middling"] = middling;
+    const Matmul matmul = product(50).matmul;
+    RaceResult result = race(device, matmul, operands(), device.library.algorithms(matmul, 0, 16), 0);
+    if (!to_the_end) result.cut_short = "1 s were over";
+    RaceWinners(device, own)
+        .keep({.text = "anything", .maker = "somebody 1", .rows = 50, .bytes = 100}, result);
+    return path;
+  };
+  const auto winner = [&](const std::string& site, const std::string& system) {
+    const ce::test::ScopedEnvironment site_db("CE_SITE_DB", site), system_db("CE_SYSTEM_DB", system);
+    cache::Cache own = cache::Cache::with_layers(cache::Cache::in_memory());
+    return RaceWinners(device, own).of({.text = "anything", .maker = "somebody 1"}).winner;
+  };
+  const std::string fast = tuned("fast.db", 90, true), middling = tuned("middling.db", 10, true),
+                    cut_short = tuned("cut_short.db", 90, false);
+  EXPECT_EQ(winner(fast, middling), "fast");
+  EXPECT_EQ(winner(middling, fast), "middling");
+  EXPECT_EQ(winner(cut_short, middling), "middling") << "it came to its end";
 }
 
 TEST_F(MatmulRace, ARaceThatWasCutShortServesAndIsMadeAgain) {
