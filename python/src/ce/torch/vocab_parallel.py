@@ -49,7 +49,8 @@ class VocabParallelOutput(NamedTuple):
     """One float32 a row."""
 
 
-_agreed: dict[tuple[Any, ...], bool] = {}
+_agreed = _rank_exchange.PerGroup()
+"""Whether ranks exchange, for each kind of call."""
 _PLANS = ("automatic", "gather", "exchange")
 
 
@@ -257,12 +258,12 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     of_rows = (row_scale is not None, weight is not None, row_weight is not None, divisor is not None)
     code = (_PLANS.index(plan), int(one_pass), *map(int, of_rows))
     kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
-    of_any_rows = (None if place.ranks == 1 else place.group or dist.group.WORLD, *kind)
-    of_bucket = (*of_any_rows, max(0, rows - 1).bit_length())
+    of_bucket = (*kind, max(0, rows - 1).bit_length())
+    agreed_on: dict[tuple[Any, ...], bool] = _agreed.of(place.group, place.ranks)
     captured = flat.is_cuda and torch.cuda.is_current_stream_capturing()
-    known = _agreed.get(of_bucket)
+    known = agreed_on.get(of_bucket)
     if known is None and captured:  # what was decided for other rows will do
-        known = _agreed.get(of_any_rows)
+        known = agreed_on.get(kind)
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
         agreed = _agree(
@@ -280,7 +281,7 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
         exchange = peers is not None
         if place.ranks > 1 and rows > 0:
             exchange = _rank_decision.decide(arguments, rank, plan, peers, widest)
-        _agreed[of_bucket] = _agreed[of_any_rows] = exchange
+        agreed_on[of_bucket] = agreed_on[kind] = exchange
         return peers if exchange else None
     return peers
 

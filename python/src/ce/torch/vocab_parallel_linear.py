@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
+from ce.torch import _arguments, _autograd, _linear, _rank_exchange, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import (
     VocabParallelOutput,
     _has_group,
@@ -204,7 +204,7 @@ def vocab_parallel_linear_cross_entropy(
         sums = call.sums_input_grad and needs[0]
         of_valid = -1 if valid_tokens is None else valid_tokens
         of_call = (tokens, of_valid, input.shape[-1], any(needs), needs[1], chunk, sums)
-        _agree(group, tuple(float(one) for one in of_call))
+        _agree(group, ranks, tuple(float(one) for one in of_call))
     valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
         hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
@@ -275,15 +275,15 @@ class _Kept(NamedTuple):
         return made
 
 
-_agreed: set[tuple[Any, ...]] = set()
+_agreed = _rank_exchange.PerGroup()
 
 
-def _agree(group: Any, own: tuple[float, ...]) -> None:
+def _agree(group: Any, ranks: int, own: tuple[float, ...]) -> None:
     """Once for each kind of call, before the ranks wait for each other's chunks: whether theirs are the same."""
-    key = (group or dist.group.WORLD, own)
-    if key in _agreed:
+    agreed_on = _agreed.of(group, ranks)
+    if own in agreed_on:
         return
-    calls: list[Any] = [None] * dist.get_world_size(group)
+    calls: list[Any] = [None] * ranks
     dist.all_gather_object(calls, own, group=group)
     names = (
         "tokens",
@@ -295,7 +295,7 @@ def _agree(group: Any, own: tuple[float, ...]) -> None:
         "sum_input_grad with a gradient of input",
     )
     _vocab_parallel.require_the_same(f"ce.torch.{_NAME}", names, calls)
-    _agreed.add(key)
+    agreed_on[own] = True
 
 
 def _divisor_of_mean(
@@ -463,7 +463,6 @@ class _VocabParallelLinear(torch.autograd.Function):
         valid: int,
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.needs, ctx.valid = call, needs, valid
         ctx.dtypes = (input.dtype, weight.dtype, input.dtype if bias is None else bias.dtype)
         ctx.one_pass = call.options["reduction"] != "none"
         layer = _layer_of(input, weight, bias, call.dtype, valid)
@@ -478,6 +477,7 @@ class _VocabParallelLinear(torch.autograd.Function):
             ctx.save_for_backward(*(gradients.finished() if gradients is not None else (None,) * 3))
             return torch.stack(losses).sum(0), *made
         ctx.save_for_backward(input, weight, bias, *of_rows)
+        ctx.call, ctx.needs, ctx.valid = call, needs, valid
         return torch.cat(losses), *made
 
     @staticmethod
