@@ -214,6 +214,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         _autograd.refuse_second("vocab_parallel_cross_entropy", "torch.nn.functional.cross_entropy")
+        _autograd.refuse_batched("vocab_parallel_cross_entropy", *grads)
         of_loss, _, of_lse, _, _, _, of_entropy = grads
         # Compiled code has zeros in place of None.
         of_lse = of_lse if ctx.wanted.lse else None

@@ -127,7 +127,7 @@ def vocab_parallel_cross_entropy(
     if code is None:
         raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)
-    numbers = functional.options_of(ignore_index, code, label_smoothing, all_amounts)
+    numbers = functional.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
     if not functional.has_kernels_for(logits):
@@ -135,6 +135,8 @@ def vocab_parallel_cross_entropy(
             f"{_NAME}: logits are {logits.dtype} on {logits.device}; expected float32, float16 or bfloat16 on a GPU "
             "(or on the CPU with ce.torch.configure(cpu='host'))"
         )
+    functional.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
+    functional.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
     columns = logits.shape[-1]
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -150,7 +152,10 @@ def vocab_parallel_cross_entropy(
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
-    if probabilities and torch.promote_types(target.dtype, logits.dtype) is not logits.dtype:
+    if probabilities and (
+        target.dtype not in _arguments.KERNEL_DTYPES
+        or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
+    ):
         raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, that of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
@@ -175,8 +180,9 @@ def vocab_parallel_cross_entropy(
     )
     place = _vocab_parallel.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
-    flat = logits.reshape(-1, columns)
-    flat_target = (target.to(logits.dtype).reshape(-1, columns) if probabilities else target.reshape(-1)).contiguous()
+    flat = logits.reshape(rows.numel(), columns)
+    flat_target = target.to(logits.dtype).reshape(flat.shape) if probabilities else target.reshape(-1)
+    flat_target = flat_target.contiguous()
     flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight, row_scale)]
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())

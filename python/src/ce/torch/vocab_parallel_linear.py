@@ -128,9 +128,10 @@ def vocab_parallel_linear_cross_entropy(
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None:
             linear._require_dtype(_NAME, name, given, input.dtype)
-        if given is not None and given.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
+    _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
+    ignore_index = _arguments.integer(f"ce.torch.{_NAME}", "ignore_index", ignore_index)
     functional.refuse_functorch(_NAME, "linear")
+    functional.refuse_tangents(_NAME, input, linear_weight, linear_bias, instead="linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = functional.amounts_of(_NAME, amounts)
@@ -143,6 +144,10 @@ def vocab_parallel_linear_cross_entropy(
     linear._check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
+    if classes < 1:
+        raise ValueError(f"ce.torch.{_NAME}: classes is {classes}; expected 1 or more")
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
     dtype = linear._dtype_of(input, linear_weight)
     logits = _one_of("logits_dtype", logits_dtype, dtype)
     of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is given
@@ -488,6 +493,7 @@ class _VocabParallelLinear(torch.autograd.Function):
             return None, None, None, *none
         if ctx.one_pass:
             return *(_linear._scaled(one, of_loss) for one in ctx.saved_tensors), *none
+        _autograd.refuse_batched(_NAME, of_loss)
         input, weight, bias, *of_rows = ctx.saved_tensors
         layer = _layer_of(input, weight, bias, ctx.call.dtype, ctx.valid)
         gradients = _Gradients(ctx.call, layer, ctx.needs, ctx.dtypes, weight.shape[0])
