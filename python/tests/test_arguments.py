@@ -267,7 +267,7 @@ CROSS_ENTROPY = {
         {"weight": torch.ones(8).to_sparse()},
     ),
     "several checks": (TypeError, "check is of type ndarray; expected True or False", {"check": np.ones(2)}),
-    "text as loss_dtype": (TypeError, "loss_dtype is 'f4'; expected a torch.dtype, None", {"loss_dtype": "f4"}),
+    "text as loss_dtype": (TypeError, "loss_dtype is 'f4'; expected a torch.dtype or None", {"loss_dtype": "f4"}),
     "too large an index": (ValueError, "ignore_index is 9223372036854775808; expected", {"ignore_index": 2**63}),
     "text as divisor": (TypeError, "divisor is 'a'; expected a number, a tensor or None", {"divisor": "a"}),
     "text as upstream": (TypeError, "upstream is 'a'; expected a number, a tensor or None", {"upstream": "a"}),
