@@ -560,3 +560,23 @@ def test_causal_language_model_loss_refuses(device):
     ):
         with pytest.raises(ValueError, match="^CeForCausalLMLoss: " + message):
             transformers.CeForCausalLMLoss(**{"logits": logits, "labels": labels, "vocab_size": 5, **given})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, t: flash_attn.cross_entropy_loss(x * 1, t, inplace_backward=True, lse_square_scale=0.1)[0],
+        lambda x, t: liger.liger_cross_entropy(x, t, lse_square_scale=0.1),
+        lambda x, t: transformers.CeForCausalLMLoss(x, t, 8, num_items_in_batch=3),
+        lambda x, t: transformer_engine.parallel_cross_entropy(x, t, reduce_loss=True),
+        lambda x, t: quack.cross_entropy(x, t),
+    ],
+)
+def test_they_compile_into_one_graph(call, device, seed):
+    logits, target = torch.randn(4, 8, device=device, requires_grad=True), torch.arange(4, device=device)
+    torch.compiler.reset()
+    made = torch.compile(call, backend="aot_eager", fullgraph=True)(logits, target)
+    (grad,) = torch.autograd.grad(made.sum(), logits)
+    want = call(logits, target)
+    torch.testing.assert_close(made, want)
+    torch.testing.assert_close(grad, torch.autograd.grad(want.sum(), logits)[0])
