@@ -141,9 +141,11 @@ def explain(
         return
     name, parameters = f"ce.torch.{function.__name__}", inspect.signature(function).parameters
     for argument, value in given.items():
-        kind, parameter = _KINDS.get(argument), parameters[argument]
+        kind, parameter = _KINDS.get(argument), parameters.get(argument)
+        if kind is None or parameter is None:
+            continue
         may_be_none = parameter.default is None or "None" in str(parameter.annotation)
-        if kind is None or (value is None and may_be_none):
+        if value is None and may_be_none:
             continue
         if not kind.is_right(value):
             expected = "a dense tensor" if kind is _DENSE and _is_tensor(value) else kind.expected

@@ -226,9 +226,17 @@ def _refuse(error: Exception, **given: Any) -> NoReturn:
         raise
 
 
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Of options that are given by name alone."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
 def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with no option but torch's has nothing
     between it and its kernel but what is needed; every other call is the function's, with all its options."""
+
+    defaults = keyword_defaults(function)
 
     @functools.wraps(function)
     def cross_entropy(
@@ -261,19 +269,32 @@ def _with_direct_calls(function: _Function) -> _Function:
                 f32_loss = dtype is torch.float32 or _is_autocast_enabled(input.device.type)
                 # Numbers that are left out are not even converted.
                 numbers = (ignore_index, code, label_smoothing)
-                given = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
+                rest = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
                 if not (input.requires_grad and _is_grad_enabled()):
-                    return _loss_of_classes(input, *given)
+                    return _loss_of_classes(input, *rest)
                 if code != _NONE:
-                    return _autograd.loss_of_classes(input, given)
+                    return _autograd.loss_of_classes(input, rest)
         except (AttributeError, TypeError):
             pass  # refused below, by name
         except (RuntimeError, ValueError) as error:
             if has_kernels_for(input) and input.numel() != 0:
                 _refuse(error, input=input, target=target, ignore_index=ignore_index, label_smoothing=label_smoothing)
-        return function(
-            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, **options
-        )
+        if size_average is not None or reduce is not None:
+            reduction = _reduction.legacy_get_string(size_average, reduce)
+        if has_torch_function_variadic(input, target, weight) and options.keys() <= defaults.keys():
+            own = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+            named = {**own, **defaults, **options}
+            return _arguments.overridden(cross_entropy, (input, target, weight), input, target, weight, **named)
+        of_torch = (weight, None, ignore_index, None, reduction, label_smoothing)
+        if options and _is_compiling() and options.get("check"):
+            return call_checked(cross_entropy, input, target, *of_torch, **options)
+        try:
+            return function(input, target, *of_torch, **options)
+        except _arguments.REFUSALS as error:
+            given = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, **options}
+            given.update(input=input, target=target, weight=weight)
+            _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
+            raise
 
     return cast(_Function, cross_entropy)
 
@@ -364,138 +385,75 @@ def cross_entropy(
         RuntimeError: a weight, row weight, scale or divisor that requires a gradient, a transform of ``torch.func``, or
             check in ``torch.export``.
     """
-    is_overridden = has_torch_function_variadic(input, target, weight)
-    if is_overridden or (check is not False and _is_compiling() and check):
-        options = {
-            "ignore_index": ignore_index,
-            "reduction": _reduction.legacy_get_string(size_average, reduce)
-            if size_average is not None or reduce is not None
-            else reduction,
-            "label_smoothing": label_smoothing,
-            "z_loss": z_loss,
-            "softcap": softcap,
-            "logit_scale": logit_scale,
-            "token_scaling": token_scaling,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "given_lse": given_lse,
-            "upstream": upstream,
-            "loss_dtype": loss_dtype,
-            "inplace_backward": inplace_backward,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "return_logprob": return_logprob,
-            "return_entropy": return_entropy,
-            "return_lse_low": return_lse_low,
-        }
-        if is_overridden:
-            return _arguments.overridden(cross_entropy, (input, target, weight), input, target, weight, **options)
-        return call_checked(cross_entropy, input, target, weight, **options)
-    if size_average is not None or reduce is not None:
-        reduction = _reduction.legacy_get_string(size_average, reduce)
-    try:
-        code = _CODES.get(reduction) if isinstance(reduction, str) else None
-        if code is None:
-            raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-        dtype = input.dtype
-        if loss_dtype is None:
-            f32_loss = dtype is torch.float32 or is_under_autocast(input)
-        elif loss_dtype is torch.float32 or loss_dtype is dtype:
-            f32_loss = loss_dtype is torch.float32
-        else:
-            raise ValueError(
-                f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
-            )
-        if (return_hit or return_logprob) and target.is_floating_point():
-            wrong = "return_hit" if return_hit else "return_logprob"
-            raise ValueError(
-                f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities"
-            )
-        if type(ignore_index) is not int:
-            ignore_index = _arguments.integer("ce.torch.cross_entropy", "ignore_index", ignore_index)
-        cap = 0.0 if softcap is None else softcap
-        numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-        returned = (
-            return_z_loss,
-            return_lse,
-            return_argmax,
-            return_hit,
-            return_logprob,
-            return_entropy,
-            return_lse_low,
+    code = _CODES.get(reduction) if isinstance(reduction, str) else None
+    if code is None:
+        raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    dtype = input.dtype
+    if loss_dtype is None:
+        f32_loss = dtype is torch.float32 or is_under_autocast(input)
+    elif loss_dtype is torch.float32 or loss_dtype is dtype:
+        f32_loss = loss_dtype is torch.float32
+    else:
+        raise ValueError(
+            f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
         )
-        asked = any(returned)
-        wants_gradient = input.requires_grad and torch.is_grad_enabled()
-        # A loss of class indices alone, with amounts that torch does not have.
-        if (
-            not (asked or check)
-            and weight is row_weight is divisor is given_lse is None
-            and (input.is_cuda or (_settings.on_host and input.is_cpu))
-            and dtype in KERNEL_DTYPES
-            and target.dtype in INDEX_DTYPES
-            and input.numel() != 0
-            and not _is_compiling()
-            and _NUMBERS.issuperset(map(type, numbers))
-            and forward_ad._current_level < 0
-            and not _are_functorch_transforms_active()
-        ):
-            if upstream is not None:
-                upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
-            try:
-                if not wants_gradient:
-                    return _loss(input, target, None, None, None, None, *numbers, f32_loss)
-                if code != _reference.NONE and not inplace_backward:
-                    return _autograd.loss_alone(input, target, None, upstream, None, None, None, *numbers, f32_loss)
-            except (RuntimeError, ValueError) as error:
-                if has_kernels_for(input):
-                    _native.raise_from(error)
+    if (return_hit or return_logprob) and target.is_floating_point():
+        wrong = "return_hit" if return_hit else "return_logprob"
+        raise ValueError(f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities")
+    if type(ignore_index) is not int:
+        ignore_index = _arguments.integer("ce.torch.cross_entropy", "ignore_index", ignore_index)
+    cap = 0.0 if softcap is None else softcap
+    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+    returned = (
+        return_z_loss,
+        return_lse,
+        return_argmax,
+        return_hit,
+        return_logprob,
+        return_entropy,
+        return_lse_low,
+    )
+    asked = any(returned)
+    wants_gradient = input.requires_grad and torch.is_grad_enabled()
+    # A loss of class indices alone, with amounts that torch does not have.
+    if (
+        not (asked or check)
+        and weight is row_weight is divisor is given_lse is None
+        and (input.is_cuda or (_settings.on_host and input.is_cpu))
+        and dtype in KERNEL_DTYPES
+        and target.dtype in INDEX_DTYPES
+        and input.numel() != 0
+        and not _is_compiling()
+        and _NUMBERS.issuperset(map(type, numbers))
+        and forward_ad._current_level < 0
+        and not _are_functorch_transforms_active()
+    ):
+        if upstream is not None:
+            upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
+        try:
+            if not wants_gradient:
+                return _loss(input, target, None, None, None, None, *numbers, f32_loss)
+            if code != _reference.NONE and not inplace_backward:
+                return _autograd.loss_alone(input, target, None, upstream, None, None, None, *numbers, f32_loss)
+        except (RuntimeError, ValueError) as error:
+            if has_kernels_for(input):
+                _native.raise_from(error)
 
-        return _cross_entropy(
-            input,
-            target,
-            weight,
-            reduction,
-            numbers,
-            row_weight,
-            divisor,
-            given_lse,
-            upstream,
-            f32_loss,
-            inplace_backward,
-            check,
-            returned,
-        )
-    except _arguments.REFUSALS as error:
-        given = {
-            "input": input,
-            "target": target,
-            "weight": weight,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "z_loss": z_loss,
-            "softcap": softcap,
-            "logit_scale": logit_scale,
-            "token_scaling": token_scaling,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "given_lse": given_lse,
-            "upstream": upstream,
-            "loss_dtype": loss_dtype,
-            "inplace_backward": inplace_backward,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "return_logprob": return_logprob,
-            "return_entropy": return_entropy,
-            "return_lse_low": return_lse_low,
-        }
-        _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
-        raise
+    return _cross_entropy(
+        input,
+        target,
+        weight,
+        reduction,
+        numbers,
+        row_weight,
+        divisor,
+        given_lse,
+        upstream,
+        f32_loss,
+        inplace_backward,
+        check,
+        returned,
+    )
 
 
 class Amounts(TypedDict, total=False):

@@ -29,6 +29,7 @@ def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`linear_cross_entropy`. Hidden states and a weight of the same dtype, with class indices and
     no option, have nothing between them and their kernels but what is needed, as in
     :func:`ce.torch.cross_entropy`."""
+    defaults = functional.keyword_defaults(function)
 
     @functools.wraps(function)
     def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Any:
@@ -58,7 +59,12 @@ def _with_direct_calls(function: _Function) -> _Function:
         except (RuntimeError, ValueError) as error:
             if _has_kernels(input, linear_weight) and target.device == input.device:
                 _native.raise_from(error)
-        return function(input, linear_weight, target, **options)
+        layer = (input, linear_weight, target)
+        if has_torch_function_variadic(*layer) and options.keys() <= defaults.keys():
+            return _arguments.overridden(linear_cross_entropy, layer, *layer, **{**defaults, **options})
+        if options and options.get("check") and torch.compiler.is_compiling():
+            return functional.call_checked(linear_cross_entropy, *layer, **options)
+        return function(*layer, **options)
 
     return cast(_Function, linear_cross_entropy)
 
@@ -140,37 +146,6 @@ def linear_cross_entropy(
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
     name = "linear_cross_entropy"
-    is_overridden = has_torch_function_variadic(input, linear_weight, target)
-    if is_overridden or (check and torch.compiler.is_compiling()):
-        arguments = {
-            "linear_bias": linear_bias,
-            "weight": weight,
-            "reduction": reduction,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "options": options,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "upstream": upstream,
-            "valid_tokens": valid_tokens,
-            "loss_dtype": loss_dtype,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "memory_budget": memory_budget,
-            "chunk_tokens": chunk_tokens,
-            "logits_dtype": logits_dtype,
-            "accumulate": accumulate,
-            "exponentials": exponentials,
-            **functional.amounts_of(name, amounts),
-        }
-        if not is_overridden:
-            return functional.call_checked(linear_cross_entropy, input, linear_weight, target, **arguments)
-        return _arguments.overridden(
-            linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
-        )
     of_sums = "accumulate"  # the argument that says so
     if options is not None:
         if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
