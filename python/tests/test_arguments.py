@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -153,12 +154,15 @@ def test_a_class_weight_beside_probabilities_of_another_dtype(weight_dtype, devi
     torch.testing.assert_close(made.double(), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_a_divisor_of_0_makes_no_number(dtype_and_place, device, seed):
+def test_a_divisor_of_0_makes_a_mean_infinite_and_one_of_nothing_no_number(dtype_and_place, device, seed):
     logits = torch.randn(ROWS, CLASSES, device=device, dtype=dtype_and_place, requires_grad=True)
     target = torch.arange(ROWS, device=device)
     for divisor in (0, torch.tensor(0.0, device=device)):
-        assert ct.cross_entropy(logits, target, divisor=divisor).isnan()
-        assert ct.cross_entropy(logits.detach(), target, divisor=divisor).isnan()
+        loss = ct.cross_entropy(logits, target, divisor=divisor)
+        assert loss == torch.inf
+        assert not torch.autograd.grad(loss, logits)[0].isfinite().any()
+        assert ct.cross_entropy(logits.detach(), target, divisor=divisor) == torch.inf
+        assert ct.cross_entropy(logits, torch.full_like(target, -100), divisor=divisor).isnan()
 
 
 @pytest.mark.parametrize("form", ["cross_entropy", "linear"])
@@ -232,6 +236,7 @@ def float64(*sizes):
     return torch.ones(sizes, dtype=torch.float64)
 
 
+TWO = torch.tensor([0.1, 0.2])
 CROSS_ENTROPY = {
     "text as z_loss": (TypeError, "z_loss is 'a'; expected a number", {"z_loss": "a"}),
     "None as z_loss": (TypeError, "z_loss is of type NoneType; expected a number", {"z_loss": None}),
@@ -241,9 +246,31 @@ CROSS_ENTROPY = {
     "None as logit_scale": (TypeError, "logit_scale is of type NoneType; expected a number", {"logit_scale": None}),
     "half an index": (TypeError, "ignore_index is 1.5; expected an integer", {"ignore_index": 1.5}),
     "text as ignore_index": (TypeError, "ignore_index is 'a'; expected an integer", {"ignore_index": "a"}),
+    "True as ignore_index": (TypeError, "ignore_index is True; expected an integer", {"ignore_index": True}),
+    "a number on the device": (TypeError, "ignore_index is a tensor of", {"ignore_index": torch.tensor(0.5)}),
+    "a dtype as ignore_index": (TypeError, "ignore_index is of type dtype", {"ignore_index": torch.float32}),
+    "a z_loss to learn": (
+        RuntimeError,
+        "the derivative for 'z_loss' is not",
+        {"z_loss": TWO[0].clone().requires_grad_()},
+    ),
+    "a smoothing to learn": (
+        RuntimeError,
+        "the derivative for 'label_smoothing' is not",
+        {"label_smoothing": TWO[0].clone().requires_grad_()},
+    ),
+    "huge divisor": (ValueError, "divisor is 1e\\+300; expected a number of torch.float32", {"divisor": 1e300}),
+    "empty weight": (ValueError, r"weight has sizes \[0\]; expected \[8\]", {"weight": torch.ones(0)}),
+    "sparse weight": (
+        TypeError,
+        "weight is a torch.sparse_coo tensor; expected",
+        {"weight": torch.ones(8).to_sparse()},
+    ),
+    "several checks": (TypeError, "check is of type ndarray; expected True or False", {"check": np.ones(2)}),
+    "text as loss_dtype": (TypeError, "loss_dtype is 'f4'; expected a torch.dtype or None", {"loss_dtype": "f4"}),
     "too large an index": (ValueError, "ignore_index is 9223372036854775808; expected", {"ignore_index": 2**63}),
-    "text as divisor": (TypeError, "divisor is 'a'; expected a number or a tensor or None", {"divisor": "a"}),
-    "text as upstream": (TypeError, "upstream is 'a'; expected a number or a tensor or None", {"upstream": "a"}),
+    "text as divisor": (TypeError, "divisor is 'a'; expected a number, a tensor or None", {"divisor": "a"}),
+    "text as upstream": (TypeError, "upstream is 'a'; expected a number, a tensor or None", {"upstream": "a"}),
     "list as input": (TypeError, "input is of type list; expected a tensor", {"input": [1.0, 2.0]}),
     "None as input": (TypeError, "input is of type NoneType; expected a tensor", {"input": None}),
     "list as target": (TypeError, "target is of type list; expected a tensor", {"target": [1, 2, 3, 4]}),
@@ -269,7 +296,6 @@ CROSS_ENTROPY = {
 }
 
 
-TWO = torch.tensor([0.1, 0.2])
 CROSS_ENTROPY |= {
     f"several of {name}": (
         TypeError,
@@ -313,14 +339,69 @@ def test_softmax_names_what_is_wrong(name, device):
         function([1.0], 0)
     for requires_grad in (False, True):
         x = torch.zeros(2, 3, device=device, requires_grad=requires_grad)
-        for dim in ("a", 1.0):
+        for dim in ("a", 1.0, True):
             with pytest.raises(TypeError, match=f"^ce.torch.{name}: dim is {dim!r}; expected an integer"):
                 function(x, dim)
         with pytest.raises(TypeError, match=f"^ce.torch.{name}: dtype is 'float32'; expected a torch.dtype or None"):
             function(x, 0, dtype="float32")
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_dimension_is_what_torch_takes_for_one(name, device):
+    own, torchs = getattr(ct, name), getattr(F, name)
+    x = torch.randn(3, 4, device=device)
+    for dim in (np.int64(1), torch.tensor(1, device=device)):
+        torch.testing.assert_close(own(x, dim), torchs(x, dim))
+    for dim in (
+        torch.tensor(0.5, device=device),
+        np.float32(0.5),
+        torch.float32,
+    ):  # operators would make 0 of the first
+        with pytest.raises(TypeError, match=f"^ce.torch.{name}: dim is .*; expected an integer"):
+            own(x, dim)
+
+
+class Subclass(torch.Tensor):
+    """As most are: without a rule of its own."""
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "linear", "ranks", "ranks_linear"])
+def test_outputs_of_subclasses_have_their_fields(form, device, seed):
+    x, target = torch.randn(ROWS, CLASSES, device=device), torch.arange(ROWS, device=device)
+    weight = torch.randn(CLASSES, CLASSES, device=device)
+
+    def call(input):
+        if form == "cross_entropy":
+            return ct.cross_entropy(input, target, return_lse=True, return_argmax=True)
+        if form == "linear":
+            return ct.linear_cross_entropy(input, weight, target, return_lse=True, return_argmax=True)
+        if form == "ranks":
+            return ct.vocab_parallel_cross_entropy(input, target, return_lse=True, return_argmax=True)
+        return ct.vocab_parallel_linear_cross_entropy(input, weight, target, return_lse=True, return_argmax=True)
+
+    made, want = call(x.as_subclass(Subclass)), call(x)
+    assert type(made) is type(want) and isinstance(made.loss, Subclass) and made.z_loss is None
+    for ours, plain in ((made.loss, want.loss), (made.lse, want.lse), (made.argmax, want.argmax)):
+        torch.testing.assert_close(ours.as_subclass(torch.Tensor), plain)
+
+
+def test_sparse_probabilities_are_for_torch(device, seed):
+    logits = torch.randn(ROWS, CLASSES, device=device)
+    target = torch.eye(ROWS, CLASSES, device=device)
+    torch.testing.assert_close(ct.cross_entropy(logits, target.to_sparse()), F.cross_entropy(logits, target))
+
+
 LINEAR = {
+    "text as return_lse": (TypeError, "return_lse is 'a'; expected True or False", {"return_lse": "a"}),
+    "True as chunk_tokens": (TypeError, "chunk_tokens is True; expected an integer", {"chunk_tokens": True}),
+    "an array of tokens": (TypeError, "valid_tokens is of type ndarray; expected", {"valid_tokens": np.ones(2)}),
+    "list as accumulate": (TypeError, "accumulate is of type list; expected a torch.dtype", {"accumulate": [1]}),
+    "sparse target": (
+        TypeError,
+        "target is a torch.sparse_coo tensor",
+        {"target": torch.eye(ROWS, CLASSES).to_sparse()},
+    ),
+    "huge upstream": (ValueError, "upstream is 1e\\+300; expected a number of torch.float32", {"upstream": 1e300}),
     "half a chunk": (TypeError, "chunk_tokens is 1.5; expected an integer or None", {"chunk_tokens": 1.5}),
     "half a byte": (TypeError, "memory_budget is 2.5; expected an integer or None", {"memory_budget": 2.5}),
     "half a token": (TypeError, "valid_tokens is 1.5; expected an integer or None", {"valid_tokens": 1.5}),
@@ -386,11 +467,20 @@ def test_calls_of_ranks_name_what_is_wrong(case, device):
     logits = torch.zeros(ROWS, CLASSES, device=device, requires_grad=True)
     with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_cross_entropy: " + message):
         ct.vocab_parallel_cross_entropy(**{"logits": logits, "target": target, **on(device, given)})
-    if "weight" in given:
-        return
     layer = {"input": logits, "linear_weight": torch.zeros(CLASSES, CLASSES, device=device)}
     with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
         ct.vocab_parallel_linear_cross_entropy(**{**layer, "target": target, **on(device, given)})
+
+
+def test_a_ranks_layer_has_classes_and_an_index_of_64_bits(device):
+    layer = torch.zeros(ROWS, 3, device=device), torch.zeros(CLASSES, 3, device=device)
+    for given, kind, message in (
+        ({"classes": 0}, ValueError, "classes is 0; expected 1 or more"),
+        ({"ignore_index": 2**63}, ValueError, "ignore_index is 9223372036854775808; expected an integer of 64 bits"),
+        ({"ignore_index": 1.5}, TypeError, "ignore_index is 1.5; expected an integer"),
+    ):
+        with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
+            ct.vocab_parallel_linear_cross_entropy(*layer, torch.arange(ROWS, device=device), **given)
 
 
 def test_a_single_rank_has_all_classes(device):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import ce.array
 from ce import _c
@@ -231,6 +232,27 @@ BAD = {
         "reduction is 'avg'",
         lambda x, c: ce.array.cross_entropy(x, np.zeros(4, np.int64), loss=x[0, :1], reduction="avg", context=c),
     ),
+    "no input": (TypeError, "input is a NoneType; expected an array", lambda x, c: ce.array.softmax(None, out=x)),
+    "byte order": (
+        ValueError,
+        r"^ce\.array\.softmax: input is not exported by its library: .*native byte order",
+        lambda x, c: ce.array.softmax(x.astype(">f4"), out=x, context=c),
+    ),
+    "tensor with a gradient": (
+        ValueError,
+        r"^ce\.array\.softmax: input is not exported by its library: .*gradient",
+        lambda x, c: ce.array.softmax(torch.from_numpy(x).requires_grad_(), out=x, context=c),
+    ),
+    "array of streams": (
+        TypeError,
+        "stream is of type ndarray; expected a CUDA stream",
+        lambda x, c: ce.array.softmax(x, out=x, stream=np.zeros(2, np.int64), context=c),
+    ),
+    "array of reductions": (
+        ValueError,
+        "reduction is array",
+        lambda x, c: ce.array.cross_entropy(x, np.zeros(4, np.int64), loss=x[0, :1], reduction=x, context=c),
+    ),
     "stream": (TypeError, "stream is 'now'", lambda x, c: ce.array.softmax(x, out=x, stream="now", context=c)),
     "policy": (ValueError, "policy is 'now'", lambda x, c: ce.array.Context("host", policy="now")),
     "list of policies": (ValueError, r"policy is \['tune'\]", lambda x, c: ce.array.Context("host", policy=["tune"])),
@@ -275,6 +297,9 @@ def test_refuses(host, case):
         ({"ignore_index": 2**63}, ValueError, "expected an integer of 64 bits"),
         ({"label_smoothing": 2}, ValueError, "label_smoothing is 2; expected 0 to 1"),
         ({"label_smoothing": "much"}, TypeError, "label_smoothing is 'much'; expected a number"),
+        ({"ignore_index": np.zeros(2, int)}, TypeError, "ignore_index is of type ndarray; expected an integer"),
+        ({"z_loss": np.zeros(2)}, TypeError, "z_loss is of type ndarray; expected a number"),
+        ({"z_loss": 10**400}, ValueError, "z_loss is 1000.*; expected a number of 64 bits"),
         ({"softcap": -1.0}, ValueError, "softcap is -1"),
         ({"loss": np.zeros(2, "f4")}, ValueError, r"loss has sizes \(2,\); expected one element"),
         ({"reduction": "none"}, ValueError, r"loss has sizes \(\); expected \(3, 2\)"),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 import ce.array
 import ce.torch as ct
 from ce.torch.integrations import flash_attn, liger, megatron, quack, transformer_engine, transformers, trl
 from conftest import HAS_GPU
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "python.md"
 # What a block needs is said before it: <!-- needs a GPU and cupy -->.
 BLOCKS = re.findall(r"(?:<!-- needs a GPU and (\w+) -->\n)?```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 INTEGRATIONS = (flash_attn, liger, megatron, quack, transformer_engine, transformers, trl)
@@ -36,6 +42,48 @@ def test_blocks_run(number):
     finally:
         ct.unpatch()
         ct.restore(before)
+
+
+FRAGMENTS = [
+    (name, code)
+    for name in ("README.md", "docs/linear.md", "docs/ranks.md")
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+]
+
+
+@pytest.mark.parametrize("number", range(len(FRAGMENTS)))
+def test_fragments_run_with_what_they_take_for_granted(number, device, tmp_path, monkeypatch):
+    name, code = FRAGMENTS[number]
+    home = types.ModuleType("megatron.core.tensor_parallel.cross_entropy")
+    home.vocab_parallel_cross_entropy = None
+    monkeypatch.setitem(sys.modules, home.__name__, home)
+    dist.init_process_group("gloo", f"file://{tmp_path / 'store'}", world_size=1, rank=0)
+    try:
+        given = {
+            "ct": ct, "torch": torch, "hidden": 8, "classes": 10, "tp_group": dist.group.WORLD,
+            "x": torch.randn(4, 8, device=device), "w": torch.randn(10, 8, device=device),
+            "w_shard": torch.randn(10, 8, device=device), "logits": torch.randn(4, 10, device=device),
+            "logits_shard": torch.randn(4, 10, device=device), "target": torch.arange(4, device=device),
+            "index": torch.arange(4, device=device),
+        }  # fmt: skip
+        exec(compile(code, f"{name}, fragment {number + 1}", "exec"), given)
+    finally:
+        ct.unpatch()
+        dist.destroy_process_group()
+
+
+def test_a_build_finds_the_headers_of_the_torch_that_an_environment_sees(tmp_path, monkeypatch):
+    header = tmp_path / "torch" / "include" / "torch" / "csrc" / "stable" / "library.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    monkeypatch.syspath_prepend(ROOT / "python")
+    found = importlib.import_module("torch_include").find
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "none"))
+    monkeypatch.setattr("site.getsitepackages", lambda _: [])
+    assert found() is None
+    monkeypatch.setattr("site.getsitepackages", lambda prefixes: [str(tmp_path)] * (prefixes == [sys.base_prefix]))
+    assert found() == tmp_path / "torch" / "include"
 
 
 MODULES = (ct, ce.array, *INTEGRATIONS)

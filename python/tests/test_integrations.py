@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
-from ce.torch.integrations import flash_attn, liger, quack, torchtitan, transformer_engine, transformers, trl
+from ce.torch.integrations import flash_attn, liger, megatron, quack, torchtitan, transformer_engine, transformers, trl
 from conftest import needs_gpu
 
 IGNORED = -100
@@ -249,7 +251,7 @@ def test_flash_attn_refuses(in_place, device, seed):
     for wrong, kind, message in (
         ({"labels": target.float()}, TypeError, "labels.dtype is torch.float32"),
         ({"labels": target.short()}, TypeError, "labels.dtype is torch.int16"),
-        ({"labels": target[:3]}, ValueError, r"target has sizes \[3\]"),
+        ({"labels": target[:3]}, ValueError, r"labels has sizes \[3\]"),
         ({"logit_scale": torch.ones(6, device=device)}, TypeError, "logit_scale is a tensor"),
         ({"logit_scale": "1"}, TypeError, "logit_scale is '1'"),
         ({"label_smoothing": 2.0}, ValueError, "label_smoothing is 2"),
@@ -508,3 +510,73 @@ def test_the_z_loss_of_flash_attn_has_no_gradient(reduction, has_lse, device, se
         x, target, lse
     )
     assert loss.requires_grad and not z_loss.requires_grad
+
+
+OWN_WORDS = {
+    "flash_attn": (flash_attn.cross_entropy_loss, {"lse_square_scale": -1.0}, "lse_square_scale is -1; expected 0 to"),
+    "flash_attn's group": (flash_attn.cross_entropy_loss, {"process_group": 3}, "process_group is of type int"),
+    "liger": (liger.liger_cross_entropy, {"lse_square_scale": float("nan")}, "lse_square_scale is nan; expected 0 to"),
+    "liger's ignore_index": (liger.liger_cross_entropy, {"ignore_index": None}, "ignore_index is of type NoneType"),
+    "liger's z-loss to learn": (
+        liger.liger_cross_entropy,
+        {"lse_square_scale": torch.tensor(0.1, requires_grad=True)},
+        "the derivative for 'lse_square_scale' is not implemented",
+    ),
+    "quack": (quack.cross_entropy, {"x": [1.0]}, "x is of type list; expected a tensor"),
+    "transformer_engine": (transformer_engine.parallel_cross_entropy, {"ignore_idx": 0.5}, "ignore_idx is 0.5; expec"),
+    "transformer_engine's": (
+        transformer_engine.cross_entropy_forward,
+        {"ignore_idx": None, "label_smoothing": 0.0, "reduce_loss": False},
+        "ignore_idx is of type NoneType; expected an integer",
+    ),
+    "torchtitan": (torchtitan.cross_entropy_loss, {"labels": None}, "labels is of type NoneType; expected a tensor"),
+    "torchtitan's Triton": (torchtitan.triton_cross_entropy_loss, {"pred": 3}, "pred is 3; expected a tensor"),
+    "transformers": (transformers.CeForCausalLMLoss, {"labels": 3, "vocab_size": 5}, "labels is 3; expected a tensor"),
+    "megatron": (
+        megatron.vocab_parallel_cross_entropy,
+        {"label_smoothing": "a"},
+        "label_smoothing is 'a'; expected a n",
+    ),
+    "megatron's group": (megatron.vocab_parallel_cross_entropy, {"tp_group": 3}, "tp_group is of type int; expected a"),
+}
+
+
+@pytest.mark.parametrize("case", OWN_WORDS)
+def test_errors_are_in_the_words_of_what_was_called(case, device):
+    function, given, message = OWN_WORDS[case]
+    logits, target = torch.zeros(4, 5, device=device), torch.arange(4, device=device)
+    arguments = dict(zip(list(inspect.signature(function).parameters)[:2], (logits, target)))
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=rf"^ce\.torch\.{function.__name__}: {message}"):
+        function(**{**arguments, **given})
+
+
+def test_causal_language_model_loss_refuses(device):
+    logits, labels = torch.zeros(1, 4, 5, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
+    for given, message in (
+        ({"vocab_size": 0}, r"vocab_size is 0; expected that of logits, whose sizes are \[1, 4, 5\]"),
+        ({"vocab_size": 3}, "vocab_size is 3; expected that of logits"),
+        ({"num_items_in_batch": torch.ones(2, device=device)}, r"num_items_in_batch has sizes \[2\]; expected one"),
+        ({"labels": None}, "labels is None; expected labels or shift_labels"),
+    ):
+        with pytest.raises(ValueError, match="^CeForCausalLMLoss: " + message):
+            transformers.CeForCausalLMLoss(**{"logits": logits, "labels": labels, "vocab_size": 5, **given})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, t: flash_attn.cross_entropy_loss(x * 1, t, inplace_backward=True, lse_square_scale=0.1)[0],
+        lambda x, t: liger.liger_cross_entropy(x, t, lse_square_scale=0.1),
+        lambda x, t: transformers.CeForCausalLMLoss(x, t, 8, num_items_in_batch=3),
+        lambda x, t: transformer_engine.parallel_cross_entropy(x, t, reduce_loss=True),
+        lambda x, t: quack.cross_entropy(x, t),
+    ],
+)
+def test_they_compile_into_one_graph(call, device, seed):
+    logits, target = torch.randn(4, 8, device=device, requires_grad=True), torch.arange(4, device=device)
+    torch.compiler.reset()
+    made = torch.compile(call, backend="aot_eager", fullgraph=True)(logits, target)
+    (grad,) = torch.autograd.grad(made.sum(), logits)
+    want = call(logits, target)
+    torch.testing.assert_close(made, want)
+    torch.testing.assert_close(grad, torch.autograd.grad(want.sum(), logits)[0])

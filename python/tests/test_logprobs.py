@@ -267,3 +267,19 @@ def test_gradients_of_logits_far_from_0(compiled, device, seed):
         (grad,) = torch.autograd.grad(sum(each.sum() for each in made), logits)
         (wide,) = torch.autograd.grad(sum(each.sum() for each in expected), exact)
         torch.testing.assert_close(grad.double(), wide, rtol=2e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_several_indices_a_row_those_that_are_no_class_are_as_those_of_one(dtype, device, seed):
+    logits = torch.randn(3, 5, device=device, dtype=dtype, requires_grad=True)
+    index = torch.tensor([[0, -100, 4], [5, 1, -1], [2, 2, 3]], device=device)
+    made = ct.selective_log_softmax(logits, index, row_mask=torch.ones_like(index).index_fill(1, index[2, 2:] - 1, 0))
+    want = logits.detach().log_softmax(-1)
+    assert made.isnan().tolist() == [[False] * 3, [True, False, False], [False] * 3]
+    torch.testing.assert_close(made[0, :2], torch.stack([want[0, 0], want.new_zeros(())]))
+    torch.testing.assert_close(made[2, :2], want[2, [2, 2]])
+    assert not made[:, 2].any()
+    made[2].sum().backward()
+    assert logits.grad[2].any() and not logits.grad[:2].any()
+    with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], those of index"):
+        ct.selective_log_softmax(logits, index, row_mask=torch.ones(2, device=device))

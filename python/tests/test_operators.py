@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import ce.torch as ct
 from ce.torch import _native
 from ce.torch._reference import FLAGS, Options, flags_of
+from ce.torch.integrations import flash_attn
 from conftest import HAS_GPU, needs_gpu
 
 SHOWN = Options(reduction=0, label_smoothing=0.1, z_loss=1e-3, softcap=5.0, logit_scale=0.5)
@@ -438,3 +439,46 @@ def test_every_gpu_has_its_own_context(seed):
         assert _native.allocated(index) > 0
     with pytest.raises(ValueError, match="another device"):
         ct.cross_entropy(logits, target.to("cuda:1"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w, t: ct.softmax(x, 1),
+        lambda x, w, t: ct.cross_entropy(x, t),
+        lambda x, w, t: ct.cross_entropy(x, t, reduction="none", z_loss=0.1),
+        lambda x, w, t: ct.cross_entropy(x * 1, t, inplace_backward=True),
+        lambda x, w, t: flash_attn.cross_entropy_loss(x * 1, t, inplace_backward=True)[0],
+        lambda x, w, t: ct.linear_cross_entropy(x, w, t),
+        lambda x, w, t: ct.linear_cross_entropy(x, w, t, reduction="none"),
+        lambda x, w, t: ct.vocab_parallel_linear_cross_entropy(x, w, t),
+    ],
+)
+def test_several_gradients_at_once_are_those_one_after_the_other(call, device, seed):
+    x, w = torch.randn(4, 6, device=device, requires_grad=True), torch.randn(6, 6, device=device)
+    made = call(x, w, torch.arange(4, device=device))
+    gradients = torch.randn(3, *made.shape, device=device)
+    together = torch.autograd.grad(made, x, gradients, retain_graph=True, is_grads_batched=True)[0]
+    each = [torch.autograd.grad(made, x, one, retain_graph=True)[0] for one in gradients]
+    torch.testing.assert_close(together, torch.stack(each))
+
+
+def test_ranks_refuse_several_gradients_at_once_and_transforms(device):
+    x, w = torch.randn(4, 6, device=device, requires_grad=True), torch.randn(6, 6, device=device)
+    target = torch.arange(4, device=device)
+    for call, name in (
+        (lambda x: ct.vocab_parallel_cross_entropy(x, target, reduction="none"), "vocab_parallel_cross_entropy"),
+        (
+            lambda x: ct.vocab_parallel_linear_cross_entropy(x, w, target, reduction="none"),
+            "vocab_parallel_linear_cross_entropy",
+        ),
+    ):
+        with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule for is_grads_batched=True"):
+            torch.autograd.grad(call(x), x, torch.ones(2, 4, device=device), is_grads_batched=True)
+        with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule for the transforms of torch.func"):
+            torch.func.grad(lambda x, call=call: call(x).sum())(x.detach())
+        with (
+            torch.autograd.forward_ad.dual_level(),
+            pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule for derivatives in forward mode"),
+        ):
+            call(torch.autograd.forward_ad.make_dual(x.detach(), x.detach()))

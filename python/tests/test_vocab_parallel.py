@@ -14,7 +14,18 @@ import torch
 
 from ce import _files
 
-ALL = ("results", "refusals", "dtensor", "integrations", "compiled", "exchange", "decided", "frozen", "compared")
+ALL = (
+    "results",
+    "refusals",
+    "dtensor",
+    "integrations",
+    "compiled",
+    "exchange",
+    "decided",
+    "frozen",
+    "compared",
+    "ended",
+)
 SCRIPT = Path(__file__).with_name("vocab_parallel_rank.py")
 TIMEOUT_S = 10  # of torch.distributed, in check_death()
 MARGIN_S = 80  # torch's watchdog of NCCL looks now and then, writes down what it saw, and ends the process

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+import weakref
 from datetime import timedelta
 
 import torch
@@ -439,6 +440,24 @@ def check_death(device):
     print("a loss without one rank:", ct.vocab_parallel_cross_entropy(own, target, group=group).item(), flush=True)
 
 
+def check_ended(device):
+    """A group that is destroyed has no threads any more, also beside a loss of it."""
+    group = dist.new_group()
+    _, own, target = own_shard(device, 2048)
+    losses = [
+        ct.vocab_parallel_cross_entropy(own.clone().requires_grad_(), target, group=group, reduction=reduction)
+        for reduction in ("mean", "none")
+    ]
+    weight = torch.randn(5, 8, device=device, requires_grad=True)
+    losses.append(
+        ct.vocab_parallel_linear_cross_entropy(torch.randn(4, 8, device=device), weight, target[:4], group=group)
+    )
+    dist.destroy_process_group(group)
+    is_alive = weakref.ref(group)
+    del group
+    assert is_alive() is None, losses
+
+
 def check_results(device):
     for options, given in cases():
         check(device, options, given)
@@ -456,6 +475,7 @@ CHECKS = {
     "decided": check_decided,
     "frozen": check_refused_by_rank_0,
     "compared": check_compared,
+    "ended": check_ended,
     "late": check_late,
     "death": check_death,
 }

@@ -85,7 +85,9 @@ class Call:
 
     def rows(self, name: str, array: Any, is_written: bool = False) -> Any:
         """[..., columns] as rows, of the same sizes as the first ones."""
-        return None if array is None else self._rows(self.borrow(name, array, is_written))
+        if array is None and self._shape is not None:  # the first is needed
+            return None
+        return self._rows(self.borrow(name, array, is_written))
 
     def _rows(self, borrowed: Array) -> Any:
         where = borrowed.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import threading
 import weakref
@@ -13,20 +14,39 @@ from typing import Any
 from ce import _c
 
 
+def _shown(value: Any) -> str:
+    is_array = hasattr(value, "__len__") and not isinstance(value, (str, bytes))
+    return f"of type {type(value).__name__}" if is_array else repr(value)
+
+
+def _index(value: Any) -> int | None:
+    """The value, if it is an integer."""
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError):  # of several elements, or on no device
+        return None
+
+
 def require_integer(where: str, value: Any) -> int:
     """The value, if it is an integer of 64 bits."""
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"{where} is {value!r}; expected an integer")
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{where} is {value}; expected an integer of 64 bits")
-    return int(value)
+    found = _index(value)
+    if found is None:
+        raise TypeError(f"{where} is {_shown(value)}; expected an integer")
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"{where} is {found}; expected an integer of 64 bits")
+    return found
 
 
 def require_number(where: str, value: Any) -> float:
     """The value, if it is a real number."""
-    if not hasattr(value, "__float__"):
-        raise TypeError(f"{where} is {value!r}; expected a number")
-    return float(value)
+    try:
+        if hasattr(value, "__float__"):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):  # of several elements, or on no device
+        pass
+    except OverflowError:
+        raise ValueError(f"{where} is {value}; expected a number of 64 bits") from None
+    raise TypeError(f"{where} is {_shown(value)}; expected a number")
 
 
 def stream_handle(where: str, stream: Any) -> int:
@@ -44,9 +64,9 @@ def stream_handle(where: str, stream: Any) -> int:
                 break
     if isinstance(found, c_void_p):
         found = found.value or 0
-    if isinstance(found, bool) or not hasattr(found, "__index__"):
-        raise TypeError(f"{where}: stream is {stream!r}; expected a CUDA stream or its address")
-    handle = int(found)
+    handle = None if isinstance(found, bool) else _index(found)
+    if handle is None:
+        raise TypeError(f"{where}: stream is {_shown(stream)}; expected a CUDA stream or its address")
     if not 0 <= handle < 2**64:
         raise ValueError(f"{where}: stream is {handle}; expected the address of a CUDA stream, 0 or more")
     return handle

@@ -76,7 +76,7 @@ class Array:
 
     Raises:
         TypeError: it has not.
-        ValueError: a version of the protocol that is not known.
+        ValueError: its library does not export it, or by a version of the protocol that is not known.
     """
 
     def __init__(self, name: str, array: Any, stream: int) -> None:
@@ -84,13 +84,16 @@ class Array:
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
             raise TypeError(f"{name} is a {type(array).__name__}; expected an array with __dlpack__")
         self.name = name
-        self.device_type, self.device_id = (int(part) for part in array.__dlpack_device__())
-        # 0 is ambiguous there; 1 is the legacy default stream.
-        options: dict[str, Any] = {} if self.is_on_cpu else {"stream": stream or 1}
         try:
-            capsule = array.__dlpack__(max_version=(1, 0), **options)
-        except TypeError:  # of before version 1
-            capsule = array.__dlpack__(**options)
+            self.device_type, self.device_id = (int(part) for part in array.__dlpack_device__())
+            # 0 is ambiguous there; 1 is the legacy default stream.
+            options: dict[str, Any] = {} if self.is_on_cpu else {"stream": stream or 1}
+            try:
+                capsule = array.__dlpack__(max_version=(1, 0), **options)
+            except TypeError:  # of before version 1
+                capsule = array.__dlpack__(**options)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{name} is not exported by its library: {error}; expected an array that is") from error
         for kind, used, struct in _KINDS:
             if _is_valid(capsule, kind):
                 self._take(capsule, kind, used, struct)

@@ -293,7 +293,7 @@ def cross_entropy_backward(
 
 def _options(operation: str, ignore_index: int, reduction: str, *amounts: float) -> _c.Sized:
     where = f"ce.array.{operation}: "
-    if reduction not in tuple(_c.REDUCTIONS):
+    if not isinstance(reduction, str) or reduction not in _c.REDUCTIONS:
         raise ValueError(f"{where}reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
     return _CrossEntropyOptions(
         ignore_index=require_integer(where + "ignore_index", ignore_index),

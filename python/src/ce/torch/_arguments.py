@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Mapping
+from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -16,9 +18,21 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce.torch import _reference
 
-__all__ = ["KERNEL_DTYPES", "REFUSALS", "explain", "explained", "overridable", "require_dtype", "require_integer"]
+__all__ = [
+    "KERNEL_DTYPES",
+    "REFUSALS",
+    "explain",
+    "explained",
+    "integer",
+    "on_device",
+    "overridable",
+    "overridden",
+    "refuse_gradients",
+    "require_dtype",
+    "require_integer",
+]
 
-REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError)
+REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError, OverflowError)
 """What a call with arguments of wrong types may fail with."""
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -34,11 +48,15 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_either(value: Any) -> bool:
-    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Tensor))
+    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat)) or _is_dense(value)
+
+
+def _is_dense(value: Any) -> bool:
+    return _is_tensor(value) and value.layout is torch.strided and not (value.is_nested or value.is_quantized)
 
 
 def _is_one(value: Any) -> bool:
-    return not isinstance(value, Tensor) or value.numel() == 1
+    return not isinstance(value, Tensor) or (_is_dense(value) and value.numel() == 1)
 
 
 def _is_number(value: Any) -> bool:
@@ -46,36 +64,66 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+    if isinstance(value, (bool, torch.SymInt)):
+        return not isinstance(value, bool)
+    if not _is_one(value):
         return False
-    return hasattr(value, "__index__") and _is_one(value)
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_flag(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return _is_one(value)
+    return isinstance(value, (int, float, type(None))) or type(value).__name__ in ("bool", "bool_")  # NumPy's
 
 
 _TENSOR = _Kind("a tensor", _is_tensor)
+_DENSE = _Kind("a tensor", _is_dense)
 _NUMBER = _Kind("a number", _is_number)
 _INTEGER = _Kind("an integer", _is_integer)
 _EITHER = _Kind("a number or a tensor", _is_either)
-_FLAG = _Kind("True or False", _is_one)
+_DTYPE = _Kind("a torch.dtype", lambda value: isinstance(value, torch.dtype))
+_FLAG = _Kind("True or False", _is_flag)
 _KINDS = {
     **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # but for those that are named below, too
     **dict.fromkeys((f"return_{name}" for name in _reference.Outputs._fields), _FLAG),
-    **dict.fromkeys(("check", "inplace_backward", "exponentials", "sum_input_grad"), _FLAG),
-    **dict.fromkeys(("input", "logits", "linear_weight", "target", "index"), _TENSOR),
     **dict.fromkeys(
-        ("weight", "row_weight", "given_lse", "precomputed_lse", "labels", "linear_bias", "mask", "row_mask"), _TENSOR
+        ("check", "inplace_backward", "exponentials", "sum_input_grad", "size_average", "reduce", "reduce_loss"), _FLAG
     ),
-    **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream"), _EITHER),
+    # What kernels do not take of these is for torch.
+    **dict.fromkeys(("input", "logits", "inp", "_input", "x", "pred", "vocab_parallel_logits"), _TENSOR),
     **dict.fromkeys(
-        ("ignore_index", "dim", "valid_tokens", "memory_budget", "chunk_tokens", "first_class", "classes"), _INTEGER
+        (
+            "linear_weight", "target", "index", "weight", "row_weight", "given_lse", "precomputed_lse", "lse_partial",
+            "labels", "shift_labels", "linear_bias", "bias", "ce_weight", "mask", "row_mask", "grad_input",
+            "grad_output",
+        ),
+        _DENSE,
     ),
-}
+    **dict.fromkeys(("logit_scale", "temperature", "divisor", "upstream", "num_items_in_batch"), _EITHER),
+    **dict.fromkeys(
+        (
+            "ignore_index", "ignore_idx", "dim", "valid_tokens", "memory_budget", "chunk_tokens", "first_class",
+            "classes", "vocab_size",
+        ),
+        _INTEGER,
+    ),
+    **dict.fromkeys(("loss_dtype", "logits_dtype", "accumulate", "accum_dtype"), _DTYPE),
+    "lse_square_scale": _NUMBER,
+}  # fmt: skip
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, (str, int, float, complex)):
         return repr(value)
-    if isinstance(value, Tensor):
+    if _is_dense(value):
         return f"a tensor of {value.dtype} with sizes {list(value.shape)}"
+    if isinstance(value, Tensor):
+        return f"a {'nested' if value.is_nested else 'quantized' if value.is_quantized else value.layout} tensor"
     return f"of type {type(value).__name__}"
 
 
@@ -85,7 +133,7 @@ def explain(
     """Raises what says more than the error of a refused call, where an argument is of a wrong type; else returns.
 
     Args:
-        function: that was called. Arguments whose default is None may be None.
+        function: that was called. Arguments whose default or annotation is None may be None.
         given: its arguments.
         dtypes: of tensors, what is expected of them.
     """
@@ -93,12 +141,17 @@ def explain(
         return
     name, parameters = f"ce.torch.{function.__name__}", inspect.signature(function).parameters
     for argument, value in given.items():
-        kind = _KINDS.get(argument)
-        if kind is None or (value is None and parameters[argument].default is None):
+        kind, parameter = _KINDS.get(argument), parameters.get(argument)
+        if kind is None or parameter is None:
+            continue
+        may_be_none = parameter.default is None or "None" in str(parameter.annotation)
+        if value is None and may_be_none:
             continue
         if not kind.is_right(value):
-            also = " or None" if parameters[argument].default is None else ""
-            raise TypeError(f"{name}: {argument} is {_shown(value)}; expected {kind.expected}{also}") from None
+            expected = "a dense tensor" if kind is _DENSE and _is_tensor(value) else kind.expected
+            if may_be_none:
+                expected = expected.replace(" or ", ", ") + " or None"
+            raise TypeError(f"{name}: {argument} is {_shown(value)}; expected {expected}") from None
         if kind is _INTEGER and not -(2**63) <= value.__index__() < 2**63:
             raise ValueError(f"{name}: {argument} is {value}; expected an integer of 64 bits") from None
     if isinstance(error, TypeError):
@@ -129,7 +182,51 @@ def require_integer(name: str, argument: str, given: Any) -> None:
         raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer or None")
 
 
+def integer(name: str, argument: str, given: Any) -> int:
+    """An index or a number of something, that operators would make of more than is one.
+
+    Raises:
+        TypeError: it is none, as a bool or a number with a fraction.
+    """
+    if type(given) is int:
+        return given
+    if not _is_integer(given):
+        raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer")
+    return cast(int, given if isinstance(given, torch.SymInt) else operator.index(given))
+
+
+def refuse_gradients(name: str, **given: Any) -> None:
+    """
+    Raises:
+        RuntimeError: a tensor that requires a gradient, which it would not get.
+    """
+    for argument, value in given.items():
+        if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(f"{name}: the derivative for '{argument}' is not implemented")
+
+
+def on_device(name: str, argument: str, number: float, dtype: torch.dtype, input: Tensor) -> Tensor:
+    """A number as a tensor where the input is.
+
+    Raises:
+        ValueError: the dtype does not hold it.
+    """
+    try:
+        return torch.full((), float(number) if type(number) is int else number, dtype=dtype, device=input.device)
+    except (OverflowError, RuntimeError):
+        raise ValueError(f"{name}: {argument} is {number}; expected a number of {dtype}") from None
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def overridden(function: Callable[..., Any], tensors: tuple[Any, ...], *args: Any, **named: Any) -> Any:
+    """What ``__torch_function__`` of these tensors, and modes, make of a call."""
+    made = handle_torch_function(function, tensors, *args, **named)
+    # That of subclasses makes each tuple from a generator, which a NamedTuple takes for its first field.
+    if isinstance(made, tuple) and hasattr(made, "_fields") and isinstance(made[0], GeneratorType):
+        return type(made)(*made[0])
+    return made
 
 
 def overridable(*tensors: str) -> Callable[[_Function], _Function]:
@@ -146,7 +243,7 @@ def overridable(*tensors: str) -> Callable[[_Function], _Function]:
             if has_torch_function_variadic(*given):
                 bound = signature.bind(*args, **named)
                 bound.apply_defaults()
-                return handle_torch_function(call, given, *bound.args, **bound.kwargs)
+                return overridden(call, given, *bound.args, **bound.kwargs)
             return function(*args, **named)
 
         return cast(_Function, call)

@@ -26,6 +26,7 @@ _scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _increment_version = torch.autograd.graph.increment_version
 unwrap_if_dead = torch._C._functorch.unwrap_if_dead  # of what a transform has left behind
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 MEAN_OR_SUM = (_reference.MEAN, _reference.SUM)
 _LSE, _LOGPROB, _ENTROPY, _LSE_LOW = _reference.LSE, _reference.LOGPROB, _reference.ENTROPY, _reference.LSE_LOW
@@ -273,6 +274,17 @@ def refuse_second(name: str, instead: str | None = None) -> None:
         )
 
 
+def is_batched(grad: Tensor) -> bool:
+    """Whether it stands for several (is_grads_batched), which operators that write in place do not take."""
+    return not torch.compiler.is_compiling() and _is_batched(grad)
+
+
+def refuse_batched(name: str, *grads: Tensor | None) -> None:
+    """Refuses gradients that stand for several."""
+    if any(one is not None and is_batched(one) for one in grads):
+        raise RuntimeError(f"ce.torch.{name} has no rule for is_grads_batched=True; expected False")
+
+
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) -> Tensor:
     """The gradient times a number on the device, in its own memory unless it is needed again. Where the number is 1 the
     gradient is not even read.
@@ -280,6 +292,8 @@ def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) 
     Args:
         in_place: whether its memory is that of the logits.
     """
+    if _is_batched(factor):
+        return grad * factor
     if is_kept:
         grad = grad.clone()
     _scale_gradient(grad, factor)

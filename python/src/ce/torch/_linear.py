@@ -97,7 +97,7 @@ def dtype_code(dtype: torch.dtype | None, name: str, argument: str) -> int:
     """
     if dtype is None:
         return _UNSET
-    code = _CODES.get(dtype)
+    code = _CODES.get(dtype) if isinstance(dtype, torch.dtype) else None
     if code is None:
         raise TypeError(f"ce.torch.{name}: {argument} is {dtype}; expected float32, float16 or bfloat16")
     return code

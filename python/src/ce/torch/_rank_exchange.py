@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from ctypes import byref, c_int64, c_void_p
 from typing import Any
 
@@ -14,6 +15,18 @@ from ce import _c
 from ce.torch import _native, _settings
 
 _DESCRIPTION_BYTES, _REFUSAL_BYTES = 128, 256
+
+
+class PerGroup:
+    """What is known of each group of ranks, as long as the group lives. One that was kept here would still have its
+    threads after ``destroy_process_group()``; where they release tensors while Python ends, the process aborts."""
+
+    def __init__(self) -> None:
+        self._of_one_rank: dict[Any, Any] = {}
+        self._of_groups: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+    def of(self, group: Any, ranks: int) -> dict[Any, Any]:
+        return self._of_one_rank if ranks == 1 else self._of_groups.setdefault(group or dist.group.WORLD, {})
 
 
 class Peers:
@@ -46,7 +59,7 @@ class Peers:
         _c.library().ce_peer_memory_give_up(self.handle)
 
 
-_groups: dict[Any, Peers] = {}
+_groups = PerGroup()
 
 
 def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[Peers | None, str]:
@@ -54,8 +67,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
 
     All ranks ask at once. What there was stays, since graphs may use it.
     """
-    key = (None if ranks == 1 else group or dist.group.WORLD, logits.device)
-    own = _groups.setdefault(key, Peers())
+    own: Peers = _groups.of(group, ranks).setdefault(logits.device, Peers())
     if own.why_not:
         return None, own.why_not
     rows = 1 << max(0, logits.shape[0] - 1).bit_length()

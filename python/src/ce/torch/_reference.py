@@ -189,7 +189,7 @@ def cross_entropy(
         loss, of_rows = ((x * factor).masked_fill(ignored, 0.0) for x in (loss, of_rows))
     count: Tensor = (~ignored).sum()
     if divisor is not None:
-        count = divisor_or_nan(divisor.detach()).to(z.dtype)
+        count = divisor.detach().reshape(()).to(z.dtype)
 
     def reduced(rows: Tensor, count: Tensor) -> Tensor:
         if options.reduction == NONE:
@@ -251,7 +251,7 @@ def gradient_of_lse(
         own = own * torch.exp(options.token_scaling * logprob)
     if options.reduction == MEAN:
         count = lse.numel() if target.is_floating_point() else (target != options.ignore_index).sum()
-        own = own / (count if divisor is None else divisor_or_nan(divisor))
+        own = own / (count if divisor is None else divisor.reshape(()))
     return own if of_lse is None else of_lse + own
 
 
@@ -293,7 +293,7 @@ def gradient(
     of_class = of_class.reshape([classes if d == dim else 1 for d in range(z.dim())])
     factor = (factor * of_class).masked_fill(ignored, 0.0)
     if divisor is not None:
-        of_loss = of_z_loss = divisor_or_nan(divisor).to(z.dtype)
+        of_loss = of_z_loss = divisor.reshape(()).to(z.dtype)
     elif options.reduction == MEAN:
         of_z_loss = (~ignored).sum().to(z.dtype)
         of_loss = of_z_loss if target.is_floating_point() else (share * of_class).masked_fill(ignored, 0.0).sum()
@@ -318,12 +318,6 @@ def gradient(
     grad = grad * (options.logit_scale if row_scale is None else scales_of(options, row_scale).unsqueeze(dim))
     grad = grad.masked_fill(ignored, 0.0)
     return grad.to(logits.dtype)
-
-
-def divisor_or_nan(divisor: Tensor) -> Tensor:
-    """[]: NaN in place of 0, as in kernels: a mean over nothing is no number."""
-    divisor = divisor.reshape(())
-    return torch.where(divisor == 0, torch.nan, divisor)
 
 
 def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:

@@ -201,7 +201,8 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         )
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(logits, target, weight, upstream, row_weight, row_scale, divisor, statistics)
-        ctx.numbers, ctx.group, ctx.in_place, ctx.wanted = numbers, group, in_place, wanted
+        ctx.numbers, ctx.in_place, ctx.wanted = numbers, in_place, wanted
+        ctx.group = group._replace(group=None)  # a loss that outlives its ranks keeps none of their threads
         constant = [z_loss, argmax, hit, logprob]
         if not wanted.lse:
             constant.append(lse)
@@ -213,6 +214,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         _autograd.refuse_second("vocab_parallel_cross_entropy", "torch.nn.functional.cross_entropy")
+        _autograd.refuse_batched("vocab_parallel_cross_entropy", *grads)
         of_loss, _, of_lse, _, _, _, of_entropy = grads
         # Compiled code has zeros in place of None.
         of_lse = of_lse if ctx.wanted.lse else None

@@ -15,7 +15,7 @@ from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 from torch.nn import _reduction
 from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
-from torch.overrides import handle_torch_function, has_torch_function_unary, has_torch_function_variadic
+from torch.overrides import has_torch_function_unary, has_torch_function_variadic
 
 from ce import _c
 from ce.torch import _arguments, _autograd, _native, _reference, _settings
@@ -24,7 +24,7 @@ __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
 KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 INDEX_DTYPES = frozenset((torch.int64, torch.int32))
-_NUMBERS = (float, int)
+_NUMBERS = frozenset((float, int))
 _NUMBERS_OF_TORCH = _reference.Options()[: _reference.Options._fields.index("label_smoothing") + 1]
 """What the operators take in place of those of torch's options that are not given."""
 _CODES, _NONE = _c.REDUCTIONS, _reference.NONE
@@ -85,10 +85,10 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         RuntimeError: a gradient is wanted under a transform of ``torch.func``.
     """
     if has_torch_function_unary(input):
-        return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
+        return _arguments.overridden(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
     try:
-        if dim is not None and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
+        if type(dim) is int and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
             try:
                 if not input.requires_grad:
                     return _eager_softmax(input, dim)
@@ -108,9 +108,9 @@ def log_softmax(
 ) -> Tensor:
     """The logarithm of softmax along a dimension, as :func:`torch.nn.functional.log_softmax`. See :func:`softmax`."""
     if has_torch_function_unary(input):
-        return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
+        return _arguments.overridden(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     try:
-        if dim is not None and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
+        if type(dim) is int and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
             try:
                 if not input.requires_grad:
                     return _eager_log_softmax(input, dim)
@@ -131,6 +131,7 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
             "log_softmax" if logarithm else "softmax", input.dim(), stacklevel + 1
         )
     name = "log_softmax" if logarithm else "softmax"
+    dim = _arguments.integer(f"ce.torch.{name}", "dim", dim)
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise TypeError(f"ce.torch.{name}: dtype is {dtype!r}; expected a torch.dtype or None")
     if dtype is not None and input.dtype is not dtype:
@@ -225,9 +226,17 @@ def _refuse(error: Exception, **given: Any) -> NoReturn:
         raise
 
 
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Of options that are given by name alone."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
 def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with no option but torch's has nothing
     between it and its kernel but what is needed; every other call is the function's, with all its options."""
+
+    defaults = keyword_defaults(function)
 
     @functools.wraps(function)
     def cross_entropy(
@@ -253,25 +262,39 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and (dtype := input.dtype) in KERNEL_DTYPES
                 and target.dtype in INDEX_DTYPES
                 and (code := _CODES.get(reduction)) is not None
+                and type(ignore_index) is int
+                and type(label_smoothing) in _NUMBERS
                 and not _are_functorch_transforms_active()
             ):
                 f32_loss = dtype is torch.float32 or _is_autocast_enabled(input.device.type)
-                # Numbers that are left out are not even converted; -100.0 is equal, but no index.
+                # Numbers that are left out are not even converted.
                 numbers = (ignore_index, code, label_smoothing)
-                is_usual = type(ignore_index) is int and type(label_smoothing) is float and numbers == _NUMBERS_OF_TORCH
-                given = (target, f32_loss) if is_usual else (target, f32_loss, *numbers)
+                rest = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
                 if not (input.requires_grad and _is_grad_enabled()):
-                    return _loss_of_classes(input, *given)
+                    return _loss_of_classes(input, *rest)
                 if code != _NONE:
-                    return _autograd.loss_of_classes(input, given)
+                    return _autograd.loss_of_classes(input, rest)
         except (AttributeError, TypeError):
             pass  # refused below, by name
         except (RuntimeError, ValueError) as error:
             if has_kernels_for(input) and input.numel() != 0:
                 _refuse(error, input=input, target=target, ignore_index=ignore_index, label_smoothing=label_smoothing)
-        return function(
-            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, **options
-        )
+        if size_average is not None or reduce is not None:
+            reduction = _reduction.legacy_get_string(size_average, reduce)
+        if has_torch_function_variadic(input, target, weight) and options.keys() <= defaults.keys():
+            own = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+            named = {**own, **defaults, **options}
+            return _arguments.overridden(cross_entropy, (input, target, weight), input, target, weight, **named)
+        of_torch = (weight, None, ignore_index, None, reduction, label_smoothing)
+        if options and _is_compiling() and options.get("check"):
+            return call_checked(cross_entropy, input, target, *of_torch, **options)
+        try:
+            return function(input, target, *of_torch, **options)
+        except _arguments.REFUSALS as error:
+            given = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, **options}
+            given.update(input=input, target=target, weight=weight)
+            _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
+            raise
 
     return cast(_Function, cross_entropy)
 
@@ -362,135 +385,75 @@ def cross_entropy(
         RuntimeError: a weight, row weight, scale or divisor that requires a gradient, a transform of ``torch.func``, or
             check in ``torch.export``.
     """
-    is_overridden = has_torch_function_variadic(input, target, weight)
-    if is_overridden or (check is not False and _is_compiling() and check):
-        options = {
-            "ignore_index": ignore_index,
-            "reduction": _reduction.legacy_get_string(size_average, reduce)
-            if size_average is not None or reduce is not None
-            else reduction,
-            "label_smoothing": label_smoothing,
-            "z_loss": z_loss,
-            "softcap": softcap,
-            "logit_scale": logit_scale,
-            "token_scaling": token_scaling,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "given_lse": given_lse,
-            "upstream": upstream,
-            "loss_dtype": loss_dtype,
-            "inplace_backward": inplace_backward,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "return_logprob": return_logprob,
-            "return_entropy": return_entropy,
-            "return_lse_low": return_lse_low,
-        }
-        if is_overridden:
-            return handle_torch_function(cross_entropy, (input, target, weight), input, target, weight, **options)
-        return call_checked(cross_entropy, input, target, weight, **options)
-    if size_average is not None or reduce is not None:
-        reduction = _reduction.legacy_get_string(size_average, reduce)
-    try:
-        code = _CODES.get(reduction) if isinstance(reduction, str) else None
-        if code is None:
-            raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-        dtype = input.dtype
-        if loss_dtype is None:
-            f32_loss = dtype is torch.float32 or is_under_autocast(input)
-        elif loss_dtype is torch.float32 or loss_dtype is dtype:
-            f32_loss = loss_dtype is torch.float32
-        else:
-            raise ValueError(
-                f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
-            )
-        if (return_hit or return_logprob) and target.is_floating_point():
-            wrong = "return_hit" if return_hit else "return_logprob"
-            raise ValueError(
-                f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities"
-            )
-        cap = 0.0 if softcap is None else softcap
-        numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-        returned = (
-            return_z_loss,
-            return_lse,
-            return_argmax,
-            return_hit,
-            return_logprob,
-            return_entropy,
-            return_lse_low,
+    code = _CODES.get(reduction) if isinstance(reduction, str) else None
+    if code is None:
+        raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    dtype = input.dtype
+    if loss_dtype is None:
+        f32_loss = dtype is torch.float32 or is_under_autocast(input)
+    elif loss_dtype is torch.float32 or loss_dtype is dtype:
+        f32_loss = loss_dtype is torch.float32
+    else:
+        raise ValueError(
+            f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
         )
-        asked = any(returned)
-        wants_gradient = input.requires_grad and torch.is_grad_enabled()
-        # A loss of class indices alone, with amounts that torch does not have.
-        if (
-            not (asked or check)
-            and weight is row_weight is divisor is given_lse is None
-            and (input.is_cuda or (_settings.on_host and input.is_cpu))
-            and dtype in KERNEL_DTYPES
-            and target.dtype in INDEX_DTYPES
-            and type(logit_scale) in _NUMBERS
-            and input.numel() != 0
-            and not _is_compiling()
-            and forward_ad._current_level < 0
-            and not _are_functorch_transforms_active()
-        ):
-            if upstream is not None:
-                upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
-            try:
-                if not wants_gradient:
-                    return _loss(input, target, None, None, None, None, *numbers, f32_loss)
-                if code != _reference.NONE and not inplace_backward:
-                    return _autograd.loss_alone(input, target, None, upstream, None, None, None, *numbers, f32_loss)
-            except (RuntimeError, ValueError) as error:
-                if has_kernels_for(input):
-                    _native.raise_from(error)
+    if (return_hit or return_logprob) and target.is_floating_point():
+        wrong = "return_hit" if return_hit else "return_logprob"
+        raise ValueError(f"ce.torch.cross_entropy: {wrong} is True; expected False where target holds probabilities")
+    if type(ignore_index) is not int:
+        ignore_index = _arguments.integer("ce.torch.cross_entropy", "ignore_index", ignore_index)
+    cap = 0.0 if softcap is None else softcap
+    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+    returned = (
+        return_z_loss,
+        return_lse,
+        return_argmax,
+        return_hit,
+        return_logprob,
+        return_entropy,
+        return_lse_low,
+    )
+    asked = any(returned)
+    wants_gradient = input.requires_grad and torch.is_grad_enabled()
+    # A loss of class indices alone, with amounts that torch does not have.
+    if (
+        not (asked or check)
+        and weight is row_weight is divisor is given_lse is None
+        and (input.is_cuda or (_settings.on_host and input.is_cpu))
+        and dtype in KERNEL_DTYPES
+        and target.dtype in INDEX_DTYPES
+        and input.numel() != 0
+        and not _is_compiling()
+        and _NUMBERS.issuperset(map(type, numbers))
+        and forward_ad._current_level < 0
+        and not _are_functorch_transforms_active()
+    ):
+        if upstream is not None:
+            upstream = upstream_of(upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy")
+        try:
+            if not wants_gradient:
+                return _loss(input, target, None, None, None, None, *numbers, f32_loss)
+            if code != _reference.NONE and not inplace_backward:
+                return _autograd.loss_alone(input, target, None, upstream, None, None, None, *numbers, f32_loss)
+        except (RuntimeError, ValueError) as error:
+            if has_kernels_for(input):
+                _native.raise_from(error)
 
-        return _cross_entropy(
-            input,
-            target,
-            weight,
-            reduction,
-            numbers,
-            row_weight,
-            divisor,
-            given_lse,
-            upstream,
-            f32_loss,
-            inplace_backward,
-            check,
-            returned,
-        )
-    except _arguments.REFUSALS as error:
-        given = {
-            "input": input,
-            "target": target,
-            "weight": weight,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "z_loss": z_loss,
-            "softcap": softcap,
-            "logit_scale": logit_scale,
-            "token_scaling": token_scaling,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "given_lse": given_lse,
-            "upstream": upstream,
-            "inplace_backward": inplace_backward,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "return_logprob": return_logprob,
-            "return_entropy": return_entropy,
-            "return_lse_low": return_lse_low,
-        }
-        _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
-        raise
+    return _cross_entropy(
+        input,
+        target,
+        weight,
+        reduction,
+        numbers,
+        row_weight,
+        divisor,
+        given_lse,
+        upstream,
+        f32_loss,
+        inplace_backward,
+        check,
+        returned,
+    )
 
 
 class Amounts(TypedDict, total=False):
@@ -525,8 +488,16 @@ def amounts_of(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given.get(name, parameter.default) for name, parameter in _AMOUNTS.items()}
 
 
-def options_of(ignore_index: int, code: int, label_smoothing: float, amounts: Mapping[str, Any]) -> _reference.Options:
-    """As the operators take them, but for a logit_scale of rows."""
+def options_of(
+    name: str, ignore_index: int, code: int, label_smoothing: float, amounts: Mapping[str, Any]
+) -> _reference.Options:
+    """As the operators take them, but for a logit_scale of rows.
+
+    Args:
+        name: of the function, for errors.
+    """
+    ignore_index = _arguments.integer(name, "ignore_index", ignore_index)
+    _arguments.refuse_gradients(name, label_smoothing=label_smoothing, **amounts)
     options = _reference.Options(ignore_index, code, label_smoothing, **amounts)
     return options if options.softcap is not None else options._replace(softcap=0.0)
 
@@ -560,12 +531,11 @@ def _cross_entropy(
     # Eager calls go without the function of Python that makes a NamedTuple.
     numbers = _reference.Options(*given_numbers) if is_compiling else _new_tuple(_reference.Options, given_numbers)
     code, z_loss = numbers.reduction, numbers.z_loss
-    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"{name}: the derivative for 'weight' is not implemented, as in torch")
+    _arguments.refuse_gradients(name, weight=weight, row_weight=row_weight)
+    if is_compiling or not _NUMBERS.issuperset(map(type, given_numbers)):
+        _arguments.refuse_gradients(name, **numbers._asdict())
     if divisor is not None:
         divisor = divisor_of(divisor, reduction, input, name)
-    if row_weight is not None and row_weight.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"{name}: the derivative for 'row_weight' is not implemented")
     row_scale = None
     if isinstance(numbers.logit_scale, Tensor):
         row_scale = scale_of_rows(numbers.logit_scale, _row_sizes(input), name)
@@ -582,6 +552,7 @@ def _cross_entropy(
         not has_kernels_for(input)
         or input.numel() == 0
         or target.requires_grad
+        or target.layout is not torch.strided
         or (not is_compiling and _is_patched_in_transform("cross_entropy"))
     )
     if not of_torch and target.dtype not in INDEX_DTYPES:
@@ -614,7 +585,7 @@ def _cross_entropy(
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, returned) if asked else outputs.loss
 
-    if weight is not None and weight.dim() != 1:  # how many it has the kernels look at
+    if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # how many it has the kernels look at
         raise ValueError(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"
@@ -688,13 +659,12 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
         raise ValueError(f"{name}: divisor is {divisor!r}; expected None with reduction {reduction!r}")
     dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
     if not isinstance(divisor, Tensor):
-        return torch.full((), divisor, dtype=dtype, device=input.device)
+        return _arguments.on_device(name, "divisor", divisor, dtype, input)
     if divisor.numel() != 1:
         raise ValueError(f"{name}: divisor has sizes {list(divisor.shape)}; expected a number, or one element")
     if divisor.is_complex() or divisor.dtype is torch.bool:
         raise TypeError(f"{name}: divisor.dtype is {divisor.dtype}; expected that of a real number")
-    if divisor.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"{name}: the derivative for 'divisor' is not implemented")
+    _arguments.refuse_gradients(name, divisor=divisor)
     return divisor.to(dtype)
 
 
@@ -708,7 +678,9 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
         TypeError: a dtype that is not one of kernels, nor that of the loss.
     """
     if not isinstance(upstream, Tensor):
-        return torch.full((), upstream, dtype=dtype, device=input.device)
+        return _arguments.on_device(name, "upstream", upstream, dtype, input)
+    if upstream.device != input.device:
+        raise ValueError(f"{name}: upstream is on {upstream.device}; expected {input.device}, where the logits are")
     if upstream.dtype is dtype:
         return upstream
     _arguments.require_dtype(name, "upstream", upstream, dtype, *_arguments.KERNEL_DTYPES)
@@ -825,8 +797,7 @@ def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
         raise ValueError(
             f"{name}: logit_scale has sizes {list(scale.shape)}; expected a number, or {list(rows)}, one for each row"
         )
-    if scale.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"{name}: the derivative for 'logit_scale' is not implemented")
+    _arguments.refuse_gradients(name, logit_scale=scale)
     return scale
 
 
@@ -840,6 +811,7 @@ def _same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
         return (target.long(), input, False) if target.dtype is torch.uint8 else (target, input, True)
     if target.dtype is input.dtype:
         return target, input, False
+    _arguments.require_dtype("ce.torch.cross_entropy", "target", target, *_arguments.KERNEL_DTYPES, torch.float64)
     wider = torch.promote_types(target.dtype, input.dtype)
     return target.to(wider), input.to(wider), wider not in KERNEL_DTYPES
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import has_torch_function_variadic
 from typing_extensions import Unpack
 
 from ce import _c
@@ -29,6 +29,7 @@ def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`linear_cross_entropy`. Hidden states and a weight of the same dtype, with class indices and
     no option, have nothing between them and their kernels but what is needed, as in
     :func:`ce.torch.cross_entropy`."""
+    defaults = functional.keyword_defaults(function)
 
     @functools.wraps(function)
     def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Any:
@@ -58,7 +59,12 @@ def _with_direct_calls(function: _Function) -> _Function:
         except (RuntimeError, ValueError) as error:
             if _has_kernels(input, linear_weight) and target.device == input.device:
                 _native.raise_from(error)
-        return function(input, linear_weight, target, **options)
+        layer = (input, linear_weight, target)
+        if has_torch_function_variadic(*layer) and options.keys() <= defaults.keys():
+            return _arguments.overridden(linear_cross_entropy, layer, *layer, **{**defaults, **options})
+        if options and options.get("check") and torch.compiler.is_compiling():
+            return functional.call_checked(linear_cross_entropy, *layer, **options)
+        return function(*layer, **options)
 
     return cast(_Function, linear_cross_entropy)
 
@@ -140,37 +146,6 @@ def linear_cross_entropy(
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
     name = "linear_cross_entropy"
-    is_overridden = has_torch_function_variadic(input, linear_weight, target)
-    if is_overridden or (check and torch.compiler.is_compiling()):
-        arguments = {
-            "linear_bias": linear_bias,
-            "weight": weight,
-            "reduction": reduction,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "options": options,
-            "row_weight": row_weight,
-            "divisor": divisor,
-            "upstream": upstream,
-            "valid_tokens": valid_tokens,
-            "loss_dtype": loss_dtype,
-            "check": check,
-            "return_z_loss": return_z_loss,
-            "return_lse": return_lse,
-            "return_argmax": return_argmax,
-            "return_hit": return_hit,
-            "memory_budget": memory_budget,
-            "chunk_tokens": chunk_tokens,
-            "logits_dtype": logits_dtype,
-            "accumulate": accumulate,
-            "exponentials": exponentials,
-            **functional.amounts_of(name, amounts),
-        }
-        if not is_overridden:
-            return functional.call_checked(linear_cross_entropy, input, linear_weight, target, **arguments)
-        return handle_torch_function(
-            linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
-        )
     of_sums = "accumulate"  # the argument that says so
     if options is not None:
         if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
@@ -185,21 +160,22 @@ def linear_cross_entropy(
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    numbers = functional.options_of(ignore, code, label_smoothing, functional.amounts_of(name, amounts))
+    all_amounts = functional.amounts_of(name, amounts)
+    numbers = functional.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
     row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
     _check_layer(name, input, linear_weight, linear_bias)
     dtype = _dtype_of(input, linear_weight)
     rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
-    if has_classes:
-        _arguments.require_dtype(f"ce.torch.{name}", "target", target, *_INDEX_DTYPES)
-    elif return_hit:
+    dtypes = _INDEX_DTYPES if has_classes else (*_arguments.KERNEL_DTYPES, torch.float64)
+    _arguments.require_dtype(f"ce.torch.{name}", "target", target, *dtypes)
+    if not has_classes and return_hit:
         raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
     for argument, given in (("weight", weight), ("row_weight", row_weight), ("upstream", upstream)):
         if isinstance(given, Tensor):
             _require_dtype(name, argument, given, input.dtype)
     if upstream is not None and not isinstance(upstream, Tensor):
-        upstream = torch.full((), upstream, dtype=torch.float32, device=input.device)
+        upstream = _arguments.on_device(f"ce.torch.{name}", "upstream", upstream, torch.float32, input)
     if divisor is not None:
         divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{name}")
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
@@ -284,9 +260,7 @@ def linear_cross_entropy(
     else:
         functional.refuse_functorch(name, "linear")
         functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-        for other, given in (("weight", weight), ("row_weight", row_weight)):
-            if given is not None and given.requires_grad and torch.is_grad_enabled():
-                raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
+        _arguments.refuse_gradients(f"ce.torch.{name}", weight=weight, row_weight=row_weight)
         f32_loss = result is torch.float32 or logits is torch.float32
         _check_sums(name, of_sums, accumulate, input, linear_weight)
         if check:
@@ -519,8 +493,7 @@ def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input
             f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected a number, or {list(rows)}, one for "
             "each row"
         )
-    if given.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"ce.torch.{name}: the derivative for '{argument}' is not implemented")
+    _arguments.refuse_gradients(f"ce.torch.{name}", **{argument: given})
     return given.reshape(-1).float()
 
 
@@ -584,13 +557,14 @@ def _check_sums(name: str, argument: str, dtype: torch.dtype | None, input: Tens
 
 def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:
     for argument, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
-        if number is not None and number < 1:
+        if number is not None and _arguments.integer(f"ce.torch.{name}", argument, number) < 1:
             raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected 1 or more, or None")
 
 
 def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
     if isinstance(valid_tokens, Tensor):  # to look at it would wait for the GPU
         raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
+    valid_tokens = _arguments.integer(f"ce.torch.{name}", "valid_tokens", valid_tokens)
     if not 0 <= valid_tokens <= tokens:
         raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
 

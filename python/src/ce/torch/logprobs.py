@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import has_torch_function_variadic
 
 from ce.torch import _arguments, _autograd, _native, _reference, functional
 
@@ -39,23 +39,24 @@ def selective_log_softmax(
         RuntimeError: under a transform of ``torch.func``.
     """
     if has_torch_function_variadic(logits, index):
-        return handle_torch_function(
+        return _arguments.overridden(
             selective_log_softmax, (logits, index), logits, index, temperature=temperature, row_mask=row_mask
         )
     name = "selective_log_softmax"
+    if row_mask is not None and row_mask.shape != index.shape:
+        raise ValueError(
+            f"ce.torch.{name}: row_mask has sizes {list(row_mask.shape)}; expected {list(index.shape)}, those of index"
+        )
     mask = None if row_mask is None else row_mask != 0
     if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
         _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, None)
-        if mask is not None and mask.shape != index.shape:
-            raise ValueError(
-                f"ce.torch.{name}: row_mask has sizes {list(mask.shape)}; expected {list(index.shape)}, those of index"
-            )
         of_row = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
         scaled = (logits / of_row).to(logits.dtype)
-        chosen = functional.log_softmax(scaled, -1).gather(-1, index.long())
-        if mask is None:
-            return chosen
-        return chosen.masked_fill(~mask, 0.0)
+        index = index.long()
+        is_class = (index >= 0) & (index < logits.shape[-1])
+        chosen = functional.log_softmax(scaled, -1).gather(-1, index.where(is_class, 0))
+        left_out = index == _LEFT_OUT if mask is None else (index == _LEFT_OUT) | ~mask
+        return chosen.masked_fill(~is_class, torch.nan).masked_fill(left_out, 0.0)
     logprob, _ = _of_rows(name, logits, index, temperature, mask, False)
     return logprob.to(logits.dtype)
 
@@ -87,7 +88,7 @@ def logprobs_and_entropy(
         RuntimeError: under a transform of ``torch.func``.
     """
     if has_torch_function_variadic(logits, index):
-        return handle_torch_function(
+        return _arguments.overridden(
             logprobs_and_entropy, (logits, index), logits, index, temperature=temperature, mask=mask
         )
     if mask is not None and mask.dtype is not torch.bool:
@@ -136,8 +137,7 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
                 f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected {list(logits.shape[:-1])}, "
                 "those of the logits without their classes"
             )
-    if of_rows is not None and of_rows.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(f"ce.torch.{name}: the derivative for 'temperature' is not implemented")
+    _arguments.refuse_gradients(f"ce.torch.{name}", temperature=temperature)
 
 
 def _of_rows(

@@ -51,7 +51,7 @@ def _device_to_check(given: torch.device | str | int | None) -> int:
 def _device_of(name: str, given: torch.device | str | int | None) -> torch.device:
     try:
         return torch.device("cuda" if given is None else given)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise type(error)(
             f"ce.torch.{name}: device is {given!r}; expected a GPU or the CPU, as torch names it"
         ) from error

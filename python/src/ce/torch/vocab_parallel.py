@@ -49,7 +49,8 @@ class VocabParallelOutput(NamedTuple):
     """One float32 a row."""
 
 
-_agreed: dict[tuple[Any, ...], bool] = {}
+_agreed = _rank_exchange.PerGroup()
+"""Whether ranks exchange, for each kind of call."""
 _PLANS = ("automatic", "gather", "exchange")
 
 
@@ -126,7 +127,7 @@ def vocab_parallel_cross_entropy(
     if code is None:
         raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)
-    numbers = functional.options_of(ignore_index, code, label_smoothing, all_amounts)
+    numbers = functional.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
     if not functional.has_kernels_for(logits):
@@ -134,6 +135,8 @@ def vocab_parallel_cross_entropy(
             f"{_NAME}: logits are {logits.dtype} on {logits.device}; expected float32, float16 or bfloat16 on a GPU "
             "(or on the CPU with ce.torch.configure(cpu='host'))"
         )
+    functional.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
+    functional.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
     columns = logits.shape[-1]
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -149,7 +152,10 @@ def vocab_parallel_cross_entropy(
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
-    if probabilities and torch.promote_types(target.dtype, logits.dtype) is not logits.dtype:
+    if probabilities and (
+        target.dtype not in _arguments.KERNEL_DTYPES
+        or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
+    ):
         raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, that of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
@@ -174,8 +180,9 @@ def vocab_parallel_cross_entropy(
     )
     place = _vocab_parallel.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
-    flat = logits.reshape(-1, columns)
-    flat_target = (target.to(logits.dtype).reshape(-1, columns) if probabilities else target.reshape(-1)).contiguous()
+    flat = logits.reshape(rows.numel(), columns)
+    flat_target = target.to(logits.dtype).reshape(flat.shape) if probabilities else target.reshape(-1)
+    flat_target = flat_target.contiguous()
     flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight, row_scale)]
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())
@@ -257,12 +264,12 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     of_rows = (row_scale is not None, weight is not None, row_weight is not None, divisor is not None)
     code = (_PLANS.index(plan), int(one_pass), *map(int, of_rows))
     kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
-    of_any_rows = (None if place.ranks == 1 else place.group or dist.group.WORLD, *kind)
-    of_bucket = (*of_any_rows, max(0, rows - 1).bit_length())
+    of_bucket = (*kind, max(0, rows - 1).bit_length())
+    agreed_on: dict[tuple[Any, ...], bool] = _agreed.of(place.group, place.ranks)
     captured = flat.is_cuda and torch.cuda.is_current_stream_capturing()
-    known = _agreed.get(of_bucket)
+    known = agreed_on.get(of_bucket)
     if known is None and captured:  # what was decided for other rows will do
-        known = _agreed.get(of_any_rows)
+        known = agreed_on.get(kind)
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
         agreed = _agree(
@@ -280,7 +287,7 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
         exchange = peers is not None
         if place.ranks > 1 and rows > 0:
             exchange = _rank_decision.decide(arguments, rank, plan, peers, widest)
-        _agreed[of_bucket] = _agreed[of_any_rows] = exchange
+        agreed_on[of_bucket] = agreed_on[kind] = exchange
         return peers if exchange else None
     return peers
 

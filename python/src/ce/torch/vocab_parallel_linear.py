@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ce.torch import _arguments, _autograd, _linear, _vocab_parallel, functional, linear
+from ce.torch import _arguments, _autograd, _linear, _rank_exchange, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import (
     VocabParallelOutput,
     _has_group,
@@ -128,9 +128,10 @@ def vocab_parallel_linear_cross_entropy(
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None:
             linear._require_dtype(_NAME, name, given, input.dtype)
-        if given is not None and given.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
+    _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
+    ignore_index = _arguments.integer(f"ce.torch.{_NAME}", "ignore_index", ignore_index)
     functional.refuse_functorch(_NAME, "linear")
+    functional.refuse_tangents(_NAME, input, linear_weight, linear_bias, instead="linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = functional.amounts_of(_NAME, amounts)
@@ -143,6 +144,10 @@ def vocab_parallel_linear_cross_entropy(
     linear._check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
+    if classes < 1:
+        raise ValueError(f"ce.torch.{_NAME}: classes is {classes}; expected 1 or more")
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
     dtype = linear._dtype_of(input, linear_weight)
     logits = _one_of("logits_dtype", logits_dtype, dtype)
     of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is given
@@ -204,7 +209,7 @@ def vocab_parallel_linear_cross_entropy(
         sums = call.sums_input_grad and needs[0]
         of_valid = -1 if valid_tokens is None else valid_tokens
         of_call = (tokens, of_valid, input.shape[-1], any(needs), needs[1], chunk, sums)
-        _agree(group, tuple(float(one) for one in of_call))
+        _agree(group, ranks, tuple(float(one) for one in of_call))
     valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
         hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
@@ -275,15 +280,15 @@ class _Kept(NamedTuple):
         return made
 
 
-_agreed: set[tuple[Any, ...]] = set()
+_agreed = _rank_exchange.PerGroup()
 
 
-def _agree(group: Any, own: tuple[float, ...]) -> None:
+def _agree(group: Any, ranks: int, own: tuple[float, ...]) -> None:
     """Once for each kind of call, before the ranks wait for each other's chunks: whether theirs are the same."""
-    key = (group or dist.group.WORLD, own)
-    if key in _agreed:
+    agreed_on = _agreed.of(group, ranks)
+    if own in agreed_on:
         return
-    calls: list[Any] = [None] * dist.get_world_size(group)
+    calls: list[Any] = [None] * ranks
     dist.all_gather_object(calls, own, group=group)
     names = (
         "tokens",
@@ -295,7 +300,7 @@ def _agree(group: Any, own: tuple[float, ...]) -> None:
         "sum_input_grad with a gradient of input",
     )
     _vocab_parallel.require_the_same(f"ce.torch.{_NAME}", names, calls)
-    _agreed.add(key)
+    agreed_on[own] = True
 
 
 def _divisor_of_mean(
@@ -463,7 +468,6 @@ class _VocabParallelLinear(torch.autograd.Function):
         valid: int,
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.needs, ctx.valid = call, needs, valid
         ctx.dtypes = (input.dtype, weight.dtype, input.dtype if bias is None else bias.dtype)
         ctx.one_pass = call.options["reduction"] != "none"
         layer = _layer_of(input, weight, bias, call.dtype, valid)
@@ -478,6 +482,7 @@ class _VocabParallelLinear(torch.autograd.Function):
             ctx.save_for_backward(*(gradients.finished() if gradients is not None else (None,) * 3))
             return torch.stack(losses).sum(0), *made
         ctx.save_for_backward(input, weight, bias, *of_rows)
+        ctx.call, ctx.needs, ctx.valid = call, needs, valid
         return torch.cat(losses), *made
 
     @staticmethod
@@ -488,6 +493,7 @@ class _VocabParallelLinear(torch.autograd.Function):
             return None, None, None, *none
         if ctx.one_pass:
             return *(_linear._scaled(one, of_loss) for one in ctx.saved_tensors), *none
+        _autograd.refuse_batched(_NAME, of_loss)
         input, weight, bias, *of_rows = ctx.saved_tensors
         layer = _layer_of(input, weight, bias, ctx.call.dtype, ctx.valid)
         gradients = _Gradients(ctx.call, layer, ctx.needs, ctx.dtypes, weight.shape[0])

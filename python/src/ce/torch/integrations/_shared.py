@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 
 from ce.torch import _arguments, functional
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_ARGUMENT = re.compile(r"(?:ce\.torch\.\w+|ce(?:: \w+)+): (the derivative for ')?(\w+)(?=[ .'])")
+
+
+def in_own_words(**own: str) -> Callable[[_Function], _Function]:
+    """Decorates a function of another project: its errors name it and its own arguments.
+
+    Args:
+        own: what the function calls arguments of ``ce``.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except (*_arguments.REFUSALS, IndexError) as error:
+                try:
+                    given = signature.bind(*args, **named).arguments
+                except TypeError:
+                    raise error from None
+                _arguments.explain(function, error, given)
+                found = _ARGUMENT.match(str(error))
+                if found is None or found[2] not in own:
+                    raise
+                words = f"{found[1] or ''}{own[found[2]]}{str(error)[found.end() :]}"
+                raise type(error)(f"ce.torch.{function.__name__}: {words}") from None
+
+        return cast(_Function, call)
+
+    return decorate
 
 
 def classes_second(logits: Tensor) -> Tensor:
@@ -43,7 +82,8 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
         # As in torch, where a loss that is divided by 0 is infinite, or NaN where nothing counts.
         inverse = 1.0 / divisor if divisor != 0 else math.inf
         factor = torch.full((), inverse, dtype=torch.float32, device=logits.device)
-    if torch.compiler.is_compiling() or not functional.has_kernels_for(logits):
+    plain = torch.compiler.is_compiling() or _are_functorch_transforms_active()
+    if plain or not functional.has_kernels_for(logits):
         total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=f32_for(logits), **options)
         return total * factor.to(total.dtype)
     total = functional.cross_entropy(

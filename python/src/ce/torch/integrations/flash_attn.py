@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ce.torch import _arguments, _autograd, _native, _reference, functional
-from ce.torch.integrations._shared import class_indices, f32_for
+from ce.torch import _autograd, _native, _reference, functional
+from ce.torch.integrations._shared import class_indices, f32_for, in_own_words
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
@@ -16,7 +16,7 @@ __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
 _NAME = "ce.torch.cross_entropy_loss"
 
 
-@_arguments.explained()
+@in_own_words(target="labels", z_loss="lse_square_scale", given_lse="precomputed_lse", group="process_group")
 def cross_entropy_loss(
     logits: Tensor,
     labels: Tensor,
@@ -72,6 +72,8 @@ def cross_entropy_loss(
         return shared.loss, shared.z_loss.detach()
     lse = _lse_of_use(precomputed_lse, logits, label_smoothing, logit_scale)
     if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
+        functional.refuse_functorch("cross_entropy_loss", "cross_entropy")
+        functional.refuse_tangents("cross_entropy_loss", logits, instead="cross_entropy")
         try:
             loss, z_loss = _OverLogits.apply(logits, labels, lse, options)
         except (RuntimeError, ValueError) as error:
@@ -136,7 +138,7 @@ class _OverLogits(torch.autograd.Function):
         logits, labels, lse, logprob, lse_low = ctx.saved_tensors
         grad = logits.detach()
         rest = (labels, None, lse, grad_loss, logprob, lse_low, *(None,) * 6, *ctx.numbers)
-        if _autograd.is_kept_graph():  # the next backward needs the logits
+        if _autograd.is_kept_graph() or _autograd.is_batched(grad_loss):  # what comes next needs the logits
             return torch.ops.ce._cross_entropy_backward(grad, *rest), None, None, None
         torch.ops.ce._cross_entropy_backward_(grad, *rest)
         _autograd.overwritten(grad)

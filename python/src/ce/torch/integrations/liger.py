@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ce.torch import functional, linear
+from ce.torch.integrations._shared import in_own_words
 
 __all__ = [
     "CrossEntropyOutput",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 
+_OWN = {"z_loss": "lse_square_scale", "return_hit": "return_token_accuracy", "return_argmax": "return_predicted_tokens"}
+
+
 @dataclass
 class CrossEntropyOutput:
     """What is returned where more than the loss is asked for; None for what is not."""
@@ -37,6 +41,7 @@ class CrossEntropyOutput:
     predicted_tokens: Tensor | None = None
 
 
+@in_own_words(**_OWN)
 def liger_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -164,6 +169,7 @@ class LigerCrossEntropyLoss(nn.Module):
         )
 
 
+@in_own_words(**_OWN, linear_weight="weight", linear_bias="bias", weight="ce_weight", accumulate="accum_dtype")
 def liger_fused_linear_cross_entropy(
     input: Tensor,
     weight: Tensor,

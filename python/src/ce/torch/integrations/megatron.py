@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ce.torch.integrations._shared import in_own_words
 from ce.torch.integrations.transformer_engine import parallel_cross_entropy
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy as _cross_entropy
 
@@ -33,6 +34,7 @@ def _group(tp_group: Any) -> Any:
     return None if state is None else state.get_tensor_model_parallel_group()
 
 
+@in_own_words(logits="vocab_parallel_logits", group="tp_group")
 def vocab_parallel_cross_entropy(
     vocab_parallel_logits: Tensor,
     target: Tensor,

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
-from ce.torch.integrations._shared import f32_for, require_tensors
+from ce.torch.integrations._shared import f32_for, in_own_words, require_tensors
 
 __all__ = ["cross_entropy", "softmax"]
 
 
+@in_own_words(input="x")
 def softmax(x: Tensor) -> Tensor:
     """``quack.softmax``: along the last dimension of x, [rows, columns] there and anything here.
 
@@ -19,6 +20,7 @@ def softmax(x: Tensor) -> Tensor:
     return functional.softmax(x, -1)
 
 
+@in_own_words(input="x")
 def cross_entropy(
     x: Tensor,
     target: Tensor,

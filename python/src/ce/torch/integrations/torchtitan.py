@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional, vocab_parallel
-from ce.torch.integrations._shared import f32_for
+from ce.torch.integrations._shared import f32_for, in_own_words
 
 __all__ = ["TritonCrossEntropyLoss", "cross_entropy_loss", "triton_cross_entropy_loss"]
 
 IGNORE_INDEX = -100
 
 
+@in_own_words(input="pred", logits="pred", target="labels", classes="global_vocab_size")
 def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None) -> Tensor:
     """``torchtitan.components.loss.cross_entropy_loss``: the sum of the losses.
 
@@ -48,6 +49,7 @@ def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int |
     return _sum(pred, labels)
 
 
+@in_own_words(input="pred", target="labels")
 def triton_cross_entropy_loss(
     pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None, reduction: str = "sum"
 ) -> Tensor:

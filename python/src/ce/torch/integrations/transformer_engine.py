@@ -10,13 +10,21 @@ import warnings
 import torch
 from torch import Tensor
 
-from ce.torch import _reference, functional
-from ce.torch.integrations._shared import class_indices, classes_second, f32_for, mean_over, require_tensors
+from ce.torch import _arguments, _reference, functional
+from ce.torch.integrations._shared import (
+    class_indices,
+    classes_second,
+    f32_for,
+    in_own_words,
+    mean_over,
+    require_tensors,
+)
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
 
 
+@in_own_words(input="inp", logits="inp", ignore_index="ignore_idx", group="dist_process_group")
 def parallel_cross_entropy(
     inp: Tensor,
     target: Tensor,
@@ -72,6 +80,7 @@ def parallel_cross_entropy(
     )
 
 
+@in_own_words(input="_input", logits="_input", ignore_index="ignore_idx", group="dist_process_group")
 def cross_entropy_forward(
     _input: Tensor,
     target: Tensor,
@@ -102,6 +111,7 @@ def cross_entropy_forward(
             (grad,) = torch.autograd.grad(loss, logits, torch.ones_like(loss))
         return loss.detach(), grad
     rows = classes_second(_input.detach())
+    ignore_idx = _arguments.integer("ce.torch.cross_entropy_forward", "ignore_idx", ignore_idx)
     numbers = _reference.Options(ignore_idx, _reference.NONE, label_smoothing)
     f32_loss = _input.dtype != torch.float64
     if not reduce_loss:
@@ -122,6 +132,7 @@ def _classes_last(grad: Tensor) -> Tensor:
     return grad.movedim(1, -1) if grad.dim() > 2 else grad
 
 
+@in_own_words()
 def cross_entropy_backward(grad_input: Tensor, grad_output: Tensor, is_cg_capturable: bool = False) -> Tensor:
     """``transformer_engine.pytorch.triton.cross_entropy.cross_entropy_backward``: the gradient of
     :func:`cross_entropy_forward` times one number, or one for each row, in its own memory.

@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ce.torch import functional
-from ce.torch.integrations._shared import f32_for, mean_over
+from ce.torch.integrations._shared import f32_for, in_own_words, mean_over
 
 __all__ = ["CeForCausalLMLoss", "CeForCausalLMLossLayer", "compute_loss", "install", "kernel_mapping"]
 
 
+@in_own_words(input="logits")
 def CeForCausalLMLoss(
     logits: Tensor,
     labels: Tensor | None,
@@ -61,6 +62,15 @@ def CeForCausalLMLoss(
         if labels is None:
             raise ValueError("CeForCausalLMLoss: labels is None; expected labels or shift_labels")
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if vocab_size < 1 or (logits.shape[-1:] != (vocab_size,) and logits.numel() % vocab_size != 0):
+        raise ValueError(
+            f"CeForCausalLMLoss: vocab_size is {vocab_size}; expected that of logits, whose sizes are "
+            f"{list(logits.shape)}"
+        )
+    if isinstance(num_items_in_batch, Tensor) and num_items_in_batch.numel() != 1:
+        raise ValueError(
+            f"CeForCausalLMLoss: num_items_in_batch has sizes {list(num_items_in_batch.shape)}; expected one element"
+        )
     rows = logits.reshape(-1, vocab_size)
     target = shift_labels.reshape(-1).to(logits.device)
     if num_items_in_batch is not None:
