@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS pins (
   PRIMARY KEY (device, problem)
 ) WITHOUT ROWID)sql";
 
-// Of two pins with equal times the one with the greater text counts, so that databases can be merged in any order.
+// If two pins have equal times, the one with the greater text counts, so that databases can be merged in any order.
 constexpr const char* put_pin = R"sql(
 INSERT INTO pins (device, problem, config, why, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (device, problem) DO UPDATE SET

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A damaged database is set aside, and what can be read of it goes on.
+/// Replaces a damaged database by a new one with its readable contents.
 
 #include <sys/types.h>
 

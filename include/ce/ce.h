@@ -663,7 +663,7 @@ typedef struct ce_linear_cross_entropy_tensors {
   const ce_tensor* bias_grad;     ///< optional, with bias: [classes], f32 or the dtype of the bias
   const ce_tensor* upstream;      ///< optional, with gradients: [1] or [tokens] of the loss's dtype
   const ce_tensor* class_weight;  ///< optional: [classes], f32 or the logits' dtype
-  const ce_tensor* z_loss_out;    ///< from here on as in ce_cross_entropy_tensors
+  const ce_tensor* z_loss_out;    ///< this tensor and those below are as in ce_cross_entropy_tensors
   const ce_tensor* lse;
   const ce_tensor* argmax;
   const ce_tensor* hit;
@@ -722,8 +722,8 @@ typedef struct ce_cross_entropy_shard_options {
   size_t struct_size;
   const ce_cross_entropy_options*
       options;          ///< options of cross entropy, the same on every rank; NULL: the defaults
-  int64_t first_class;  ///< of the logits' first column
-  int64_t classes;      ///< of all ranks together
+  int64_t first_class;  ///< class of the logits' first column
+  int64_t classes;      ///< number of classes on all ranks
   // Outputs that ce_cross_entropy_merge() must be able to write, 0 or 1:
   int32_t lse;       ///< lse also of rows without a target
   int32_t argmax;    ///< argmax or hit
@@ -763,7 +763,7 @@ CE_C_API ce_status ce_cross_entropy_shard_prepare(ce_context* context,
 typedef struct ce_cross_entropy_merge_options {
   size_t struct_size;
   const ce_cross_entropy_options* options;  ///< NULL: the defaults
-  int64_t classes;                          ///< of all ranks together
+  int64_t classes;                          ///< number of classes on all ranks
   int32_t ranks;
   ce_dtype logits;        ///< their dtype
   int32_t probabilities;  ///< whether targets were probabilities, 0 or 1
@@ -808,8 +808,8 @@ CE_C_API ce_status ce_cross_entropy_merge_prepare(ce_context* context,
 typedef struct ce_cross_entropy_shard_backward_options {
   size_t struct_size;
   const ce_cross_entropy_options* options;  ///< NULL: the defaults
-  int64_t first_class;                      ///< of the logits' first column
-  int64_t classes;                          ///< of all ranks together
+  int64_t first_class;                      ///< class of the logits' first column
+  int64_t classes;                          ///< number of classes on all ranks
 } ce_cross_entropy_shard_backward_options;
 #define CE_CROSS_ENTROPY_SHARD_BACKWARD_OPTIONS_INIT \
   { sizeof(ce_cross_entropy_shard_backward_options), NULL, 0, 0 }
@@ -884,8 +884,8 @@ CE_C_API void ce_peer_memory_give_up(ce_peer_memory* memory);
 typedef struct ce_cross_entropy_exchange_options {
   size_t struct_size;
   const ce_cross_entropy_options* options;  ///< of the whole, the same on every rank; NULL: the defaults
-  int64_t first_class;                      ///< of the logits' first column
-  int64_t classes;                          ///< of all ranks together
+  int64_t first_class;                      ///< class of the logits' first column
+  int64_t classes;                          ///< number of classes on all ranks
   const ce_peer_memory* peers;              ///< connected
 } ce_cross_entropy_exchange_options;
 #define CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT \

@@ -28,7 +28,7 @@ namespace ce {
 /// Everything else is as in CrossEntropy: a mean is taken over all tokens. Context::check() reports a target out of
 /// range under its row in its chunk.
 struct CE_API LinearCrossEntropy {
-  static constexpr std::string_view name = "LinearCrossEntropy";  ///< in messages
+  static constexpr std::string_view name = "LinearCrossEntropy";  ///< in error messages
 
   CrossEntropy cross_entropy = {};  ///< its options
   /// Bytes that a call may take beyond its tensors, for logits and f32 sums. 0: a tenth of the free memory when the

@@ -22,7 +22,7 @@ namespace ce {
 ///
 /// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
 struct CE_API Softmax {
-  static constexpr std::string_view name = "Softmax";  ///< in messages
+  static constexpr std::string_view name = "Softmax";  ///< in error messages
 
   struct Tensors {
     ConstTensor input;  ///< [rows, columns]
@@ -35,7 +35,7 @@ struct CE_API Softmax {
 /// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). A row without a softmax (see Softmax)
 /// becomes NaN, as in PyTorch.
 struct CE_API LogSoftmax {
-  static constexpr std::string_view name = "LogSoftmax";  ///< in messages
+  static constexpr std::string_view name = "LogSoftmax";  ///< in error messages
 
   struct Tensors {
     ConstTensor input;  ///< [rows, columns]
@@ -47,7 +47,7 @@ struct CE_API LogSoftmax {
 
 /// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
 struct CE_API SoftmaxBackward {
-  static constexpr std::string_view name = "SoftmaxBackward";  ///< in messages
+  static constexpr std::string_view name = "SoftmaxBackward";  ///< in error messages
 
   struct Tensors {
     ConstTensor output;       ///< [rows, columns]: y, what Softmax wrote
@@ -60,7 +60,7 @@ struct CE_API SoftmaxBackward {
 
 /// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
 struct CE_API LogSoftmaxBackward {
-  static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in messages
+  static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in error messages
 
   struct Tensors {
     ConstTensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
@@ -98,7 +98,7 @@ struct CE_API CrossEntropyBackward;
 /// entropy are NaN, its hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written
 /// for every row; `lse` is NaN if a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
 struct CE_API CrossEntropy {
-  static constexpr std::string_view name = "CrossEntropy";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropy";  ///< in error messages
 
   std::int64_t ignore_index = -100;  ///< not used with probabilities
   Reduction reduction = Reduction::mean;
@@ -151,7 +151,7 @@ struct CE_API CrossEntropy {
 /// Options and tensors have the same meaning as there, and must equal those of that call: CrossEntropy::backward()
 /// copies the options.
 struct CE_API CrossEntropyBackward {
-  static constexpr std::string_view name = "CrossEntropyBackward";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropyBackward";  ///< in error messages
 
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::mean;

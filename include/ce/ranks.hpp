@@ -72,8 +72,8 @@ enum class RankPlan : std::uint8_t {
 /// The range of classes that this rank's logits cover.
 struct Shard {
   Communicator communicator;
-  std::int64_t first_class = 0;  ///< of the logits' first column
-  std::int64_t classes = 0;      ///< of all ranks together
+  std::int64_t first_class = 0;  ///< class of the logits' first column
+  std::int64_t classes = 0;      ///< number of classes on all ranks
   RankPlan plan = RankPlan::automatic;
   /// Compares every call of the ranks, not only the first of its kind, so that a call that differs is an error on every
   /// rank. For debugging: it waits for the GPU. It must be equal on every rank; calls that are being captured are not
@@ -83,11 +83,11 @@ struct Shard {
 
 /// Computes the statistics of one rank's logits, row by row.
 struct CE_API CrossEntropyShard {
-  static constexpr std::string_view name = "CrossEntropyShard";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropyShard";  ///< in error messages
 
   CrossEntropy options;          ///< options of cross entropy; the same on every rank
-  std::int64_t first_class = 0;  ///< of the logits' first column
-  std::int64_t classes = 0;      ///< of all ranks together
+  std::int64_t first_class = 0;  ///< class of the logits' first column
+  std::int64_t classes = 0;      ///< number of classes on all ranks
   // Outputs that CrossEntropyMerge must be able to write:
   bool lse = false;      ///< lse also of rows without a target
   bool argmax = false;   ///< argmax or hit
@@ -109,10 +109,10 @@ struct CE_API CrossEntropyShard {
 
 /// Computes loss and other results of rows from the statistics of all ranks.
 struct CE_API CrossEntropyMerge {
-  static constexpr std::string_view name = "CrossEntropyMerge";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropyMerge";  ///< in error messages
 
   CrossEntropy options;
-  std::int64_t classes = 0;  ///< of all ranks together
+  std::int64_t classes = 0;  ///< number of classes on all ranks
   int ranks = 1;
   DType logits = DType::f32;   ///< dtype of the logits
   bool probabilities = false;  ///< targets were probabilities
@@ -152,11 +152,11 @@ struct PeerView {
 /// that waits longer than the memory's patience gives up: from that row on, the rows of all ranks are NaN, and
 /// Context::check() throws DeviceError.
 struct CE_API CrossEntropyExchange {
-  static constexpr std::string_view name = "CrossEntropyExchange";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropyExchange";  ///< in error messages
 
   CrossEntropy options;
-  std::int64_t first_class = 0;  ///< of the logits' first column
-  std::int64_t classes = 0;      ///< of all ranks together
+  std::int64_t first_class = 0;  ///< class of the logits' first column
+  std::int64_t classes = 0;      ///< number of classes on all ranks
   PeerView peers = {};
 
   /// Logits, the gradient (required) and probabilities cover this rank's columns; weights and targets cover all
@@ -221,11 +221,11 @@ class CE_API PeerMemory {
 
 /// Computes the gradient of one rank's logits.
 struct CE_API CrossEntropyShardBackward {
-  static constexpr std::string_view name = "CrossEntropyShardBackward";  ///< in messages
+  static constexpr std::string_view name = "CrossEntropyShardBackward";  ///< in error messages
 
   CrossEntropy options;
-  std::int64_t first_class = 0;  ///< of the logits' first column
-  std::int64_t classes = 0;      ///< of all ranks together
+  std::int64_t first_class = 0;  ///< class of the logits' first column
+  std::int64_t classes = 0;      ///< number of classes on all ranks
 
   struct Tensors {
     ConstTensor logits;                 ///< [rows, columns]

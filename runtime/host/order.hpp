@@ -51,13 +51,13 @@ class Order {
     current_ = none;
   }
 
-  /// Makes all lanes of a warp ready, of which none was.
+  /// Makes all lanes of a warp ready; none of them is ready before.
   void add_warp(std::size_t warp) {
     fill(warp);
     ready_warps_.push_back(warp);
   }
 
-  /// Makes all lanes of the running warp ready, of which none was.
+  /// Makes all lanes of the running warp ready; none of them is ready before.
   void add_running_warp() { fill(current_); }
 
   void add(std::size_t thread) {

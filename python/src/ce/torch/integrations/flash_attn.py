@@ -92,8 +92,8 @@ def cross_entropy_loss(
 def _lse_of_use(
     precomputed_lse: Tensor | None, logits: Tensor, label_smoothing: float, logit_scale: float
 ) -> Tensor | None:
-    """precomputed_lse if the call can use it, else None. As in flash-attn it is that of logits without a scale, and a smoothed loss needs
-    all logits."""
+    """precomputed_lse if the call can use it, else None. As in flash-attn it is that of logits without a scale, and a
+    smoothed loss needs all logits."""
     if precomputed_lse is not None:
         if not isinstance(precomputed_lse, Tensor):
             raise TypeError(f"{_NAME}: precomputed_lse is {precomputed_lse!r}; expected a tensor or None")
