@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The one way in which `ce` reads JSON: it may come from anywhere.
+/// Reads JSON within bounds: the text may come from anyone.
 
 #include <fmt/format.h>
 
@@ -17,20 +17,19 @@ namespace ce {
 
 struct JsonBounds {
   std::size_t most_bytes = std::size_t{16} << 20;
-  int most_depth =
-      16;  ///< of arrays and objects inside each other: what walks over a value calls itself as often
+  int most_depth = 16;  ///< nesting of arrays and objects; code that walks over a value recurses as deeply
 };
 
-/// \tparam Json  of nlohmann's
-/// \throws InvalidArgument for a text beyond the bounds, and for a name that one object has twice;
-/// nlohmann::json::parse_error for what is no JSON
+/// \tparam Json  a type of nlohmann's
+/// \throws InvalidArgument for a text beyond the bounds, and for an object with the same name twice;
+/// nlohmann::json::parse_error for a text that is not JSON
 template <class Json>
 [[nodiscard]] Json parse_json(std::string_view text, const JsonBounds& bounds = {}) {
   if (text.size() > bounds.most_bytes)
     throw InvalidArgument("JSON", fmt::format("{} bytes long", text.size()),
                           fmt::format("{} at most", bounds.most_bytes));
   using Event = typename Json::parse_event_t;
-  std::vector<std::set<std::string>> names;  // of each object that is open
+  std::vector<std::set<std::string>> names;  // one set for each object that is open
   return Json::parse(text, [&](int depth, Event event, Json& parsed) {
     if ((event == Event::object_start || event == Event::array_start) && depth >= bounds.most_depth)
       throw InvalidArgument("JSON", fmt::format("nested {} deep", depth + 1),

@@ -30,7 +30,7 @@ FileSizeSignalBlock::FileSizeSignalBlock() noexcept : was_pending_(is_pending())
 
 FileSizeSignalBlock::~FileSizeSignalBlock() {
   const sigset_t set = its_set();
-  const int error = errno;  // of the write
+  const int error = errno;  // that of the write
   constexpr timespec at_once{};
   while (!was_pending_ && is_pending() && ::sigtimedwait(&set, nullptr, &at_once) < 0 && errno == EINTR) {
   }

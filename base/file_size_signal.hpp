@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// Writes that the limit on the size of files (ulimit -f) must not kill the process for.
+/// Keeps the limit on the size of files (ulimit -f) from killing the process.
 
 #include <csignal>
 #include <string>
 
 namespace ce {
 
-/// While it lives, a write of this thread beyond the limit fails with EFBIG and sends no SIGXFSZ, which would end the
-/// process by default. Other threads, and what the process does about the signal, stay as they are.
+/// While this object lives, a write of this thread beyond the limit fails with EFBIG. By default it would send SIGXFSZ,
+/// which ends the process. Other threads, and the process's handler of the signal, stay as they are.
 class FileSizeSignalBlock {
  public:
   FileSizeSignalBlock() noexcept;
@@ -21,8 +21,8 @@ class FileSizeSignalBlock {
   bool was_pending_;
 };
 
-/// " (files may have N bytes at most: ulimit -f)" where there is such a limit, for messages of writes that failed, perhaps
-/// for it; else empty.
+/// " (files may have N bytes at most: ulimit -f)" if there is such a limit, else an empty text. Messages of failed
+/// writes append it, since the limit may be the cause.
 [[nodiscard]] std::string limit_on_files();
 
 }  // namespace ce

@@ -4,8 +4,7 @@ namespace ce {
 
 DefaultFloatingEnvironment::DefaultFloatingEnvironment() noexcept {
   std::feholdexcept(&of_caller_);
-  std::fesetenv(
-      FE_DFL_ENV);  // the control word of SSE, with its flush-to-zero and denormals-are-zero, among it
+  std::fesetenv(FE_DFL_ENV);  // includes the control word of SSE, with flush-to-zero and denormals-are-zero
 }
 
 DefaultFloatingEnvironment::~DefaultFloatingEnvironment() { std::fesetenv(&of_caller_); }

@@ -6,9 +6,10 @@
 
 namespace ce {
 
-/// While it lives this thread computes in the default environment: rounding to nearest, no traps, subnormal numbers as
-/// they are. So do the threads that it starts meanwhile. Its end brings the caller's environment back, exception flags
-/// included. It takes some 50 ns, too long for calls that only launch on a GPU, which compute nothing here.
+/// While this object lives, this thread computes in the default environment: rounding to nearest, no traps, subnormal
+/// numbers kept. Threads that it starts meanwhile do so, too. The destructor restores the caller's environment, with
+/// its exception flags. This takes some 50 ns: too long for calls that only launch on a GPU, which compute nothing on
+/// the host.
 class DefaultFloatingEnvironment {
  public:
   DefaultFloatingEnvironment() noexcept;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Work on a list that several threads share, whose results one thread takes in the order of the list.
+/// Parallel work on a list. One thread takes the results in the order of the list.
 
 #include <algorithm>
 #include <condition_variable>
@@ -16,20 +16,21 @@
 
 namespace ce {
 
-/// Results of make(0), make(1) and so on, made ahead by a few threads. They wait where the caller does not take
-/// what they made, so that few results are in memory at once.
+/// Results of make(0), make(1) and so on, made ahead by a few threads. The threads wait if the caller takes results
+/// more slowly than they make them, so that few results are in memory at once.
 template <class Make>
 class MadeAhead {
  public:
   using Result = std::invoke_result_t<const Make&, std::size_t>;
 
-  /// \param make  called on several threads at once; must outlive this
+  /// \param make  called on several threads at once; must outlive this object
   MadeAhead(std::size_t count, const Make& make, std::size_t threads)
       : make_(make), count_(count), slots_(2 * threads) {
     threads_.reserve(threads);
     try {
       while (threads_.size() < threads) threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {  // no thread more: those that there are do it, or take()
+    } catch (
+        const std::system_error&) {  // the system has no more threads: those that run, or take(), do the work
     }
   }
   MadeAhead(const MadeAhead&) = delete;
@@ -70,7 +71,7 @@ class MadeAhead {
       if (is_over_ || begun_ == count_) return;
       const std::size_t number = begun_++;
       lock.unlock();
-      Slot& slot = slots_[number % slots_.size()];  // empty: what was in it is taken
+      Slot& slot = slots_[number % slots_.size()];  // empty: its last result has been taken
       try {
         Result result = make_(number);
         lock.lock();
@@ -78,7 +79,7 @@ class MadeAhead {
       } catch (...) {
         if (!lock.owns_lock()) lock.lock();
         slot.error = std::current_exception();
-        is_over_ = true;  // what comes behind it is not taken
+        is_over_ = true;  // results behind an error are not taken
       }
       changed_.notify_all();
     }
@@ -88,21 +89,21 @@ class MadeAhead {
   const std::size_t count_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;  ///< of the results from `taken_` on
+  std::vector<Slot> slots_;  ///< results from `taken_` on
   std::size_t begun_ = 0, taken_ = 0;
   bool is_over_ = false;
   std::vector<std::thread> threads_;
 };
 
-/// Threads that help, where all of them read one database in turns.
+/// Number of helping threads if all of them read one database, one at a time.
 inline std::size_t threads_beside_a_reader() {
   constexpr unsigned most = 3;
   const unsigned cores = std::thread::hardware_concurrency();
   return cores < 2 ? 0 : std::min(cores, most);
 }
 
-/// Calls make(i), for each i below `count`, on a few threads at once, and take(i, its result) on this one, in order. What
-/// either throws is thrown here, and ends the work.
+/// Calls make(i) for each i below `count` on a few threads at once, and take(i, its result) on this thread, in order.
+/// An exception of either is thrown here, and ends the work.
 template <class Make, class Take>
 void make_in_order(std::size_t count, const Make& make, const Take& take,
                    std::size_t threads = threads_beside_a_reader()) {

@@ -23,10 +23,10 @@
 namespace ce {
 namespace {
 
-/// Never destroyed: threads may log until the program is gone.
+/// Never destroyed: threads may log until the process ends.
 struct State {
-  std::mutex mutex;  ///< guards all below; no thread that has it waits for anything
-  /// Held while the sink is called, which may log and replace itself.
+  std::mutex mutex;  ///< guards all members below; no thread that holds it waits for anything
+  /// Held while the sink is called. The sink may log, and replace itself.
   std::recursive_mutex* calls = new std::recursive_mutex;
   std::shared_ptr<const LogSink> sink;  ///< null: standard error
   std::set<std::string> seen;
@@ -39,7 +39,7 @@ State& state() {
   return instance;
 }
 
-/// A child of fork() does not wait for a sink that a thread of its parent is in.
+/// A child of fork() does not wait for a sink that a thread of its parent was calling.
 [[maybe_unused]] const int watching_forks =
     ::pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                      [] {
@@ -52,7 +52,7 @@ std::recursive_mutex& calls_of_sink() {
   return *state().calls;
 }
 
-/// The texts of CE_LOG, each at the place of its LogLevel; the last one stands for silence.
+/// The texts of CE_LOG, indexed by LogLevel; the last one stands for silence.
 constexpr std::array<std::string_view, 4> level_names{"debug", "info", "warning", "off"};
 
 /// The smallest level that is written, or one past `warning` for silence.
@@ -126,12 +126,13 @@ std::shared_ptr<const LogSink> current_sink() {
 void log(LogLevel level, std::string_view line) {
   const std::string shown = printable(line, Lines::many);
   const std::lock_guard one_call(calls_of_sink());
-  const std::shared_ptr<const LogSink> sink = current_sink();  // it may replace itself
+  const std::shared_ptr<const LogSink> sink = current_sink();  // a copy: the sink may replace itself
   if (sink == nullptr || in_sink) return write_to_stderr(level, shown);
   in_sink = true;
   try {
     (*sink)(level, shown);
-  } catch (...) {  // the caller may be handling an error, or be a thread that no other waits for
+  } catch (
+      ...) {  // an exception must not leave: the caller may be handling an error, or be a background thread
     write_to_stderr(level, shown);
   }
   in_sink = false;

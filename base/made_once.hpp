@@ -1,15 +1,15 @@
 #pragma once
 /// \file
-/// Values that a process makes at their first use.
+/// Values that a process creates at their first use.
 
 #include <atomic>
 #include <memory>
 
 namespace ce {
 
-/// Never destroyed: threads may use it until the program is gone. Threads that meet at the first use may each make one, of
-/// which one stays. Unlike at a static of a function, none waits for another: in a child of fork() that one may be a thread
-/// that only the parent has.
+/// Never destroyed: threads may use the value until the process ends. Threads that meet at the first use may each
+/// create one; the first one stays. No thread waits for another, unlike at a static of a function: in a child of fork()
+/// the other thread may exist only in the parent.
 template <class T>
 class MadeOnce {
  public:

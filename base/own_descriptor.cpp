@@ -11,13 +11,13 @@
 namespace ce {
 namespace {
 
-/// The descriptors that are open. While a thread holds the mutex, no other one forks.
+/// The descriptors that are open. While a thread holds the mutex, no other thread forks.
 struct Open {
   std::mutex mutex;
   std::vector<int> descriptors;
 };
 
-/// Outlives every thread.
+/// Never destroyed: it must outlive every thread.
 Open& opened() {
   static Open& open = *new Open;
   return open;
@@ -42,7 +42,8 @@ OwnDescriptor::OwnDescriptor(const std::function<int()>& open) {
   watch_forks();
   Open& all = opened();
   const std::lock_guard lock(all.mutex);
-  all.descriptors.reserve(all.descriptors.size() + 1);  // so that none is opened and lost
+  all.descriptors.reserve(all.descriptors.size() +
+                          1);  // reserved first, so that an opened descriptor cannot be lost
   descriptor_ = open();
   if (descriptor_ >= 0) all.descriptors.push_back(descriptor_);
 }

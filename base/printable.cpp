@@ -12,7 +12,7 @@ unsigned byte_at(std::string_view text, std::size_t at) {
   return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
 }
 
-/// Bytes of the character that the text begins with; 0 where that is no character of UTF-8.
+/// Bytes of the UTF-8 character that the text begins with; 0 if it begins with none.
 std::size_t character_size(std::string_view text) {
   const unsigned first = byte_at(text, 0), second = byte_at(text, 1);
   if (first < 0x80) return 1;
@@ -25,7 +25,7 @@ std::size_t character_size(std::string_view text) {
   return too_long || surrogate || too_large ? 0 : size;
 }
 
-/// The number of a character of two or three bytes; 0 for those of four, none of which is obeyed.
+/// The code point of a character of two or three bytes; 0 for four bytes, none of which a terminal obeys.
 unsigned code_point(std::string_view character) {
   const auto bits = [&](std::size_t at) { return byte_at(character, at) & 0x3FU; };
   if (character.size() == 2) return (byte_at(character, 0) & 0x1FU) << 6U | bits(1);
@@ -39,7 +39,7 @@ bool is_obeyed(unsigned point) {
          within(0x2066, 0x2069);
 }
 
-/// \param character  of UTF-8, or one byte that is none
+/// \param character  UTF-8, or one byte that is not
 std::string shown(std::string_view character, bool valid, Lines lines) {
   const unsigned byte = byte_at(character, 0);
   if (byte == '\n' || byte == '\t') {

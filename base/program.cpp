@@ -30,7 +30,7 @@ void require(bool works, const std::string& call, int error) {
   if (!works) throw Unsupported(fmt::format("{} failed: {}", call, std::generic_category().message(error)));
 }
 
-/// A file without a name: a program that does not read it, or reads it late, holds up no one.
+/// A file without a name. Unlike a pipe, it cannot block: the program may read it late or never.
 OwnDescriptor file_of(std::string_view text) {
   OwnDescriptor file([] { return ::memfd_create("ce-input", MFD_CLOEXEC); });
   require(file.get() >= 0, "memfd_create", errno);
@@ -59,7 +59,7 @@ struct OutputPipe {
     reading = OwnDescriptor([&] { return end; });
   }
 
-  /// What is there now. \returns whether there was any
+  /// Reads what is available now. \returns whether there was any
   bool read(std::string& text, std::size_t most) {
     std::array<char, 1 << 14> part{};
     const ssize_t bytes = ::read(reading.get(), part.data(), part.size());
@@ -84,7 +84,7 @@ pid_t spawn(const std::vector<std::string>& arguments, int input, int output, in
   ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   ::posix_spawnattr_setpgroup(&attributes, 0);
-  // Whatever this process blocks or ignores.
+  // The program starts with default signals, whatever this process blocks or ignores.
   sigset_t none, all;
   ::sigemptyset(&none);
   ::sigfillset(&all);
@@ -101,7 +101,7 @@ pid_t spawn(const std::vector<std::string>& arguments, int input, int output, in
   return child;
 }
 
-/// Whether the program runs no longer. It is not reaped: until then its group is its own.
+/// Whether the program has ended. It is not reaped: until then no other process can get its group's number.
 bool has_ended(pid_t child) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
@@ -109,7 +109,7 @@ bool has_ended(pid_t child) {
   return info.si_pid == child;
 }
 
-/// Until the program ends, or breaks a bound. \returns which; empty where it ended
+/// Waits until the program ends or exceeds a bound. \returns which bound; empty if it ended
 std::string follow(pid_t child, OutputPipe& output, OutputPipe& errors, const ProgramBounds& bounds,
                    ProgramEnd& end) {
   constexpr int pause_ms = 5;
@@ -117,7 +117,7 @@ std::string follow(pid_t child, OutputPipe& output, OutputPipe& errors, const Pr
   for (bool ended = false;;) {
     std::array<pollfd, 2> events{pollfd{output.is_open ? output.reading.get() : -1, POLLIN, 0},
                                  pollfd{errors.is_open ? errors.reading.get() : -1, POLLIN, 0}};
-    // What was written before the end is there when the end is seen.
+    // Read once more: output from before the end is complete only now.
     ended = ended || has_ended(child);
     const int ready = ::poll(events.data(), events.size(), ended ? 0 : pause_ms);
     if (ready <= 0 && ended) return {};
@@ -142,7 +142,7 @@ ProgramEnd run_program(const std::vector<std::string>& arguments, std::string_vi
   end.failure = follow(child, output, errors, bounds, end);
   if (!end.failure.empty()) {
     ::kill(-child, SIGKILL);
-    ::kill(child, SIGKILL);  // where it has left its group
+    ::kill(child, SIGKILL);  // in case it has left its group
   }
   int status = 0;
   pid_t reaped = 0;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What users write on measurements: job, image, commit.
+/// Tags that users put on measurements: job, image, commit.
 
 #include <map>
 #include <string>
@@ -18,7 +18,7 @@ using Tags = std::map<std::string, std::string>;
 /// The tags of CE_TAG. \throws InvalidArgument naming it
 [[nodiscard]] Tags tags_of_environment();
 
-/// What a tag is called in an environment of measurement: "tag.job".
+/// The name of a tag in a measurement's environment: "tag.job".
 [[nodiscard]] std::string environment_name_of_tag(std::string_view name);
 
 }  // namespace ce

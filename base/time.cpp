@@ -14,7 +14,7 @@ std::string utc_now() {
 }
 
 std::string utc_text(const std::timespec& clock) {
-  constexpr std::int64_t first = -62'167'219'200, last = 253'402'300'799;  // of the years 0000 and 9999
+  constexpr std::int64_t first = -62'167'219'200, last = 253'402'300'799;  // the years 0000 and 9999
   constexpr long in_a_millisecond = 1'000'000;
   const std::time_t seconds = std::clamp<std::int64_t>(clock.tv_sec, first, last);
   std::tm utc{};

@@ -19,7 +19,7 @@
 namespace ce::cache {
 namespace {
 
-// From indexes alone. The times are those of what was added.
+// Computed from indexes alone. The times are those of the added measurements.
 constexpr const char* count_key = R"sql(
   INSERT INTO key_counts (key_id, measurements, configs, quarantined, first_at, last_at) VALUES (?1, ?4,
     (SELECT COUNT(*) FROM (SELECT DISTINCT config FROM measurements WHERE key_id = ?1)),
@@ -37,7 +37,7 @@ constexpr const char* insert_measurement = R"sql(
   INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
     samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17))sql";
-/// 0 where there is none.
+/// The number that the statement selects; 0 if it selects none.
 std::int64_t number_of(SQLite::Statement& select, const auto&... values) {
   Query query(select, values...);
   return query.next() ? query.integer(0) : 0;
@@ -98,7 +98,7 @@ std::string BulkInsert::prepare_measurements() {
 }
 
 bool BulkInsert::is_new(std::string_view identity) {
-  if (indexes_.empty()) return true;  // the index tells
+  if (indexes_.empty()) return true;  // the unique index detects duplicates
   constexpr std::size_t half = 16;
   const auto number = [&](std::size_t first) {
     std::uint64_t value = 0;
@@ -167,7 +167,7 @@ bool BulkInsert::add(const MeasurementView& m, std::string_view identity) {
   return count(texts_.created_at);
 }
 
-/// A key is counted, too, where all of it was there: what is out of reach must be noticed.
+/// Keys are also counted if none of their measurements was new: finish() must notice rows that are out of reach.
 bool BulkInsert::count(const std::string& created_at) {
   if (database_.getChanges() == 0) return false;
   Count& count = *last_count_;
@@ -178,7 +178,7 @@ bool BulkInsert::count(const std::string& created_at) {
 
 void BulkInsert::make_indexes() {
   for (auto& [key, count] : counts_) count.identities = {};
-  // SQLite sorts lists of as many bytes as it may keep pages: those that a processor's cache holds are sorted fastest.
+  // SQLite sorts in runs as large as its page cache; runs that fit a processor's cache are sorted fastest.
   const int pages = database_.execAndGet("PRAGMA cache_size").getInt();
   database_.exec("PRAGMA cache_size = -4096");
   for (const std::string& index : indexes_) database_.exec(index);

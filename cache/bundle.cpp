@@ -33,7 +33,7 @@ constexpr int version_of_bundles = 1;
 constexpr std::string_view beginning_of_all = R"({"format":"ce bundle")";
 constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Beyond any fleet's: a thousand decisions with their kernels take some 100 MiB.
+/// More than any fleet needs: a thousand decisions with their kernels take some 100 MiB.
 constexpr std::uintmax_t most_bytes_of_bundle = std::uintmax_t{1} << 30;
 constexpr std::size_t longest_why = 4096;
 
@@ -77,7 +77,7 @@ std::vector<std::byte> from_base64(std::string_view text) {
   return bytes;
 }
 
-/// As many digits as a reader of a diff cares for.
+/// Rounds to the digits that matter in a diff.
 double rounded(double us) { return std::round(us * 1000) / 1000; }
 
 json json_of(const BundledDecision& decision) {
@@ -164,12 +164,12 @@ BundledDecision bundled_decision(const json& object) {
   if (!is_timed && !decision.pinned)
     throw InvalidArgument("median_us", "null", "a number, where the decision is not pinned");
   Measurement measurement = as_measurement(decision);
-  if (!is_timed) measurement.outcome = Outcome::quarantined;  // the rules of what was never timed
+  if (!is_timed) measurement.outcome = Outcome::quarantined;  // as possible.hpp requires of an untimed config
   expect_possible(measurement);
   return decision;
 }
 
-/// What comes before in a sorted bundle.
+/// The sort order of a bundle.
 auto order_of(const BundledDecision& decision) { return std::tie(decision.key.device, decision.key.problem); }
 
 }  // namespace
@@ -249,7 +249,7 @@ BundleFile read_bundle_file(const fs::path& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file || file.peek() != std::ifstream::traits_type::eof())
     throw DatabaseError(fmt::format("{} cannot be read to its end, or is being written", path.string()));
-  // These bytes, and not those that the file may have a moment later.
+  // Verifies these bytes: the file may change at any moment.
   BundleFile found;
   if (const auto trust = environment_variable("CE_TRUST")) {
     try {

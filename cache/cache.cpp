@@ -57,7 +57,7 @@ Cache Cache::open(const fs::path& path) {
     impl->mends = true;
     impl->path = fs::absolute(path);
     std::error_code none;
-    // Without its log, a database that no program has closed yet is a page that names no table.
+    // Without its log, a database that no program has closed yet contains a single page without tables.
     constexpr std::uintmax_t page = 4096;
     const bool may_lack_log =
         fs::file_size(impl->path, none) == page && !fs::exists(impl->path.string() + "-wal", none);
@@ -120,7 +120,7 @@ Cache Cache::of_export(std::string_view lines) {
 Cache Cache::of_bundle(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->store = Store::in_memory();
-  // Looked at first: what is put in the place of the file afterwards is not what was looked at.
+  // Checked first: a file that replaces it afterwards was not checked.
   std::string writer = other_writer_of(path);
   const BundleFile file = read_bundle_file(path);
   if (!file.is_vouched_for) impl->other_writer_at_opening = std::move(writer);
@@ -168,7 +168,7 @@ Status Cache::status() const {
 }
 
 void Cache::flush(std::chrono::seconds patience) const {
-  constexpr std::chrono::milliseconds pause{10};  // after those that SQLite makes
+  constexpr std::chrono::milliseconds pause{10};  // in addition to SQLite's own waits
   const auto deadline = steady_clock::now() + patience;
   for (;; std::this_thread::sleep_for(pause)) {
     const std::lock_guard lock(impl_->mutex);
@@ -212,7 +212,7 @@ std::vector<Measurement> Cache::history(const Key& key) const {
 std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::string> digests,
                                            const ChooseFinalist& choose) const {
   const std::lock_guard lock(impl_->mutex);
-  // The file is another user's, who may have written anything.
+  // The file belongs to another user, who may have written anything.
   const ChooseFinalist choose_possible = [&](std::vector<Finalist>& list) {
     std::erase_if(list, [](const Finalist& one) { return !is_possible(one); });
     return choose(list);

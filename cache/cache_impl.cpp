@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Larger files take longer to examine than a tuning should wait: ce-tune db verify does.
+/// Examining a larger file takes longer than a tuning should wait; ce-tune db verify examines it.
 constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30;
 
-/// A larger one than that is examined by one process that writes, and not by others for so long: many that begin at the
-/// same time would keep the machine busy.
+/// A larger file than this is examined by one of the writing processes; the others skip that for a while. Many
+/// processes that start together would keep the machine busy.
 constexpr std::chrono::hours examination_lasts{1};
 
 fs::path mark_of(const fs::path& database) { return real_path(database).string() + "-examined"; }
@@ -41,7 +41,7 @@ bool was_examined(const fs::path& database) {
   return known && std::chrono::system_clock::now() - at < examination_lasts;
 }
 
-/// Where it cannot, the next process examines the database, too.
+/// If it cannot be written, the next process examines the database, too.
 void mark_examined(const fs::path& database) {
   const fs::path mark = mark_of(database);
   static_cast<void>(create_beside(real_path(database), mark));
@@ -96,7 +96,7 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key, Reader reader
 std::vector<Measurement> Cache::Impl::measurements_in(std::vector<KeyRows> parts) const {
   std::vector<Measurement> all;
   for (KeyRows& rows : parts) {
-    // The file is another user's, who may have written anything.
+    // The file belongs to another user, who may have written anything.
     if (read_only) rows.keep_possible();
     rows.sort();
     auto list = rows.measurements();
@@ -133,7 +133,7 @@ std::optional<std::vector<std::byte>> Cache::Impl::binary(const std::string& com
     if (found) return;
     found = source.binary(compile_key);
     if (!found || &source != store.get()) return;
-    // Asked last: what has been put there since it was opened counts.
+    // Checked last, so that files put there since it was opened count.
     const std::string writer = other_writer();
     if (writer.empty()) return;
     found.reset();
@@ -180,9 +180,9 @@ void Cache::Impl::attach(const fs::path& file) {
       if (!persistent) degrade(opened.problem);
       return;
     } catch (const DatabaseError&) {
-      // While it was opened it can have been set aside.
+      // The file may have been set aside while it was opened.
       if (FileId::of(file) != id && successors < most_successors) continue;
-      if (store == nullptr) file_id = id;  // of what mend() sets aside
+      if (store == nullptr) file_id = id;  // the file that mend() sets aside
       throw;
     }
   }
@@ -229,7 +229,7 @@ std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT: certain = true; break;
     case SQLITE_ERROR:
-    case SQLITE_CONSTRAINT: break;  // the text of a table or a trigger, perhaps
+    case SQLITE_CONSTRAINT: break;  // for example, a changed text of a table or a trigger
     default: return {};
   }
   try {
@@ -256,7 +256,7 @@ void Cache::Impl::say_if_empty() {
 
 Cache::Impl::~Impl() {
   const FileSizeSignalBlock
-      no_signal;  // of what is delivered, and of the log, which goes into the file as it is closed
+      no_signal;  // covers delivery, and the log, which is copied into the file as it is closed
   deliver_at_end();
   store.reset();
 }
@@ -269,7 +269,7 @@ void Cache::Impl::deliver_at_end() noexcept {
     try {
       log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
                                          refused->counts().measurements, path.string(), error.what()));
-    } catch (...) {  // there is no one left to tell
+    } catch (...) {  // a destructor cannot report an error
     }
   }
 }

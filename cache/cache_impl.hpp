@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How a Cache keeps to its file: what it does where that fails, is damaged, or gives way to another.
+/// How a Cache stays with its file: it handles failures, damage and replacement of the file.
 
 #include <SQLiteCpp/Exception.h>
 #include <fmt/format.h>
@@ -27,68 +27,68 @@
 
 namespace ce::cache {
 
-/// The store, and beside it what the store's file refused to take. The mutex guards both: SQLite allows one
-/// user of a connection at a time, and writes are rare next to what they record.
+/// The store, and a second one with the writes that its file refused. The mutex guards both: SQLite allows one user of
+/// a connection at a time, and writes are rare compared with the work that they record.
 struct Cache::Impl {
   Impl() = default;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  /// Runs `action` on the store, or on a store in memory when the file fails, so that what was measured
-  /// stays usable in this process. Later writes carry it over to the file.
+  /// Runs `action` on the store, or on a store in memory if the file fails, so that measurements stay usable in this
+  /// process. Later writes copy them to the file.
   template <class Action>
   void write(Action action);
-  /// Runs `action` on the store and then on what its file refused; one that fails is reported and left out, where
-  /// `strict` does not make it a DatabaseError.
+  /// Runs `action` on the store and then on the refused writes. An error of either is logged and its store is left out;
+  /// with `strict` it is a DatabaseError.
   template <class Action>
   void read(Action action);
   [[nodiscard]] std::string unreadable(const std::exception& error) const;
-  /// What the file had refused is in it.
+  /// Called when the file contains the refused writes.
   void end_refusal();
-  /// Writes what the file had refused. \throws as on_store()
+  /// Writes the refused writes to the file. \throws as on_store()
   void deliver();
-  /// The same, or says what is lost.
+  /// Like deliver(), but logs what is lost.
   void deliver_at_end() noexcept;
 
-  /// Opens the file; creates it where it may set a damaged one aside. \throws DatabaseError
+  /// Opens the file; creates it if this object may set a damaged one aside. \throws DatabaseError
   void attach(const std::filesystem::path& file);
-  /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
-  /// which a search of seconds has gone before.
+  /// Checks once, before the first write, for damage that no query would notice, such as a row that is missing in an
+  /// index. A search of seconds has preceded that write.
   void examine();
-  /// What is damaged where an error may come of damage; empty where nothing is.
-  /// \throws DatabaseError where it comes of a newer ce, which has brought the file to a schema of its own meanwhile
+  /// The damage that may have caused an error; empty if there is none.
+  /// \throws DatabaseError if a newer ce has changed the file's schema meanwhile
   [[nodiscard]] std::string damage_behind(const SQLite::Exception& error);
-  /// Sets a damaged file aside and goes on with what can be read of it; says so.
+  /// Sets a damaged file aside and goes on with its readable contents; logs that.
   void mend(const std::string& cause);
   enum class Use : std::uint8_t { read, write };
-  /// Runs `action` on the store; on its successor, where the file turns out to be damaged or another has taken its
-  /// place. What was read is of one of them; what is written is in the one that is at the path afterwards.
+  /// Runs `action` on the store. If the file turns out to be damaged or replaced, runs it on the successor. Reads may
+  /// come from either; writes are in the file that is at the path afterwards.
   template <class Action>
   void on_store(Use use, Action action);
-  /// attach(), where another file than the open one is at the path now, or none.
+  /// Calls attach() if the file at the path is not the open one, or is missing.
   void follow(Use use);
-  /// Warns of an empty file, which may be a copy that was made without the log.
+  /// Warns about an empty file, which may be a copy that was made without the log.
   void say_if_empty();
-  /// Gives the problem its end: what it means for the caller.
+  /// Logs the problem, with its consequence for the caller.
   void degrade(const std::string& cause);
 
   using Reader = KeyRows (Store::*)(const Key& key);
-  /// Oldest first. To be called without the mutex: while rows are compared with their identities, which takes longer than
-  /// to read them, others read.
+  /// The key's measurements, oldest first. Called without the mutex: comparing rows with their identities takes longer
+  /// than reading them, and other threads read meanwhile.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key, Reader reader);
-  /// Rows of the store and of what its file refused, compared with their identities while read() deals with what is damaged.
+  /// Rows of the store and of the refused writes, compared with their identities; read() handles damage.
   [[nodiscard]] std::vector<KeyRows> whole_rows(const Key& key, Reader reader);
-  /// Oldest first. \param parts  whole
+  /// The measurements in the row sets, oldest first. \param parts  compared with their identities
   [[nodiscard]] std::vector<Measurement> measurements_in(std::vector<KeyRows> parts) const;
   [[nodiscard]] std::vector<Key> find(const std::string& prefix);
 
-  /// Which other user can have written the open file, so that no code is taken from it or given to it; empty where none
-  /// can.
+  /// The other user who can have written the open file, so that no binaries are read from or written to it; empty if
+  /// there is none.
   [[nodiscard]] std::string other_writer() const;
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
-  /// write(), but where others can have written the file, in this process.
+  /// Runs write(); if others can have written the file, runs `action` on this process's own store.
   template <class Action>
   void write_of_code(Action action);
 
@@ -96,20 +96,20 @@ struct Cache::Impl {
   std::filesystem::path path;
   bool removed_abandoned_tuning_locks = false;
   FileId file_id;
-  bool read_only = false;  ///< by open_to_read()
+  bool read_only = false;  ///< set by open_to_read()
   bool mends = false;      ///< may set a damaged file aside
-  bool strict = false;     ///< what cannot be read is an error of the caller's
-  bool examined = false;   ///< the open file, by examine()
+  bool strict = false;     ///< unreadable parts are errors for the caller
+  bool examined = false;   ///< examine() has checked the open file
   bool persistent = false;
   bool wrote = false;  ///< since the last checkpoint()
   std::string problem;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
-  std::string refusal;  ///< why
-  /// Compiled kernels of this process, where others can write the file.
+  std::string refusal;  ///< why the file refused writes
+  /// Compiled kernels of this process, if others can write the file.
   std::unique_ptr<Store> own_code;
   std::string other_writer_at_opening;
-  /// Every attempt can cost the busy timeout, so a file that refused a write is left alone for a while.
+  /// Every attempt can take the busy timeout, so a file that refused a write is not tried again for a while.
   static constexpr std::chrono::seconds pause_after_failure{30};
   std::chrono::steady_clock::time_point retry_at;
 
@@ -192,10 +192,10 @@ void Cache::Impl::on_store(Use use, Action action) {
       if (moved()) follow(use);
       if (use == Use::write) examine();
       action(*store);
-      // A damaged file can have been set aside after the look before: then this is in the wrong one.
+      // A damaged file may have been set aside after that check: then the write went into the old file.
       if (use == Use::read || !moved() || successors == most_successors) return;
     } catch (const SQLite::Exception& error) {
-      // It is read without locks where it has no log, and can have been changed meanwhile.
+      // A file without a log is read without locks, and may have been changed meanwhile.
       if (read_only && moved() && successors < most_successors) continue;
       const std::string damage = mends && persistent ? damage_behind(error) : "";
       if (damage.empty() || successors == most_successors) throw;

@@ -25,7 +25,8 @@ using nlohmann::json;
 
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// As the JSON library writes it, without a value of that in between: each measurement that is read is written, too.
+/// Writes text like the JSON library, but without creating a value of the library: every measurement that is read is
+/// written, too.
 void append_number(std::string& text, double value) {
   std::array<char, 64> digits{};
   if (std::isfinite(value))
@@ -49,18 +50,19 @@ void append_samples(std::string& text, std::span<const std::byte> bytes) {
   text += ']';
 }
 
-/// Eight characters, or the same one eight times.
+/// Eight characters, or one character eight times.
 using Characters = std::uint64_t;
 constexpr Characters all_of(char c) {
   return Characters{static_cast<unsigned char>(c)} * 0x0101010101010101U;
 }
 
-/// Whether one of them is below `least`, which is no more than 128.
+/// Whether one of them is below `least`, which is at most 128.
 constexpr bool any_below(Characters characters, char least) {
   return ((characters - all_of(least)) & ~characters & all_of('\x80')) != 0;
 }
 
-/// From the space to the tilde, but for what is escaped. Most texts are too short for loops of many characters at once.
+/// Whether all characters are printable ASCII that needs no escape. Most texts are too short for loops of many
+/// characters at once.
 bool is_plain_text(std::string_view text, bool quotes = true) {
   const auto is_plain = [&](Characters c) {
     const bool printable =
@@ -84,11 +86,11 @@ void append_quoted(std::string& text, std::string_view value) {
     text += text_of(json(std::string(value)));
 }
 
-/// Reads, from its beginning to its end, JSON that was written here and in which nothing had to be escaped. What it does
-/// not expect it refuses, for the JSON library to read or to tell what is wrong.
+/// A fast reader of JSON that this file wrote and in which nothing had to be escaped. It rejects anything else, which
+/// the JSON library then parses or reports.
 class PlainText {
  public:
-  /// \param text  of plain characters alone
+  /// \param text  printable ASCII only
   explicit PlainText(std::string_view text) : rest_(text) {}
 
   [[nodiscard]] std::string_view rest() const noexcept { return rest_; }
@@ -97,15 +99,15 @@ class PlainText {
     if (found) rest_.remove_prefix(expected.size());
     return found;
   }
-  /// Up to the next quotation mark.
+  /// The text up to the next quotation mark.
   std::string_view take_text() { return take(rest_.find('"')); }
-  /// A name of a field, with what stands before it, and its text.
+  /// The text of a field, after its separator and name.
   bool take_text(std::string_view before, std::string_view& value) {
     if (!skip(before) || !skip("\"")) return false;
     value = take_text();
     return skip("\"");
   }
-  /// \tparam Integer  may not hold what is too large
+  /// \tparam Integer  an integer type that may be too small for the number
   template <class Integer = std::int64_t>
   bool take_integer(std::string_view before, std::int64_t& value) {
     if (!skip(before)) return false;
@@ -121,7 +123,7 @@ class PlainText {
       return true;
     }
     const std::string_view digits = take_number();
-    if (digits == "-0") return false;  // an integer to the JSON library: 0 without a sign
+    if (digits == "-0") return false;  // the JSON library reads it as the integer 0, without a sign
     double number = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
     const bool fits = error == std::errc() && end == digits.data() + digits.size() &&
@@ -136,7 +138,7 @@ class PlainText {
     rest_.remove_prefix(taken.size());
     return taken;
   }
-  /// A number of JSON: its digits have none of the forms that are numbers elsewhere, as 01, .5 and nan.
+  /// Whether the digits have the form of a JSON number, unlike 01, .5 and nan.
   std::string_view take_number() {
     std::size_t at = 0;
     const auto is_digit = [&](std::size_t where) {
@@ -166,12 +168,12 @@ class PlainText {
   std::string_view rest_;
 };
 
-/// What encode_environment() wrote, where nothing in it had to be escaped; else nothing.
+/// Parses what encode_environment() wrote if nothing in it had to be escaped; else returns nothing.
 std::optional<std::map<std::string, std::string>> take_environment(PlainText& text) {
   std::map<std::string, std::string> environment;
   for (std::string_view before = "{\""; text.skip(before); before = ",\"") {
     std::string name(text.take_text());
-    // In order: a name that is there twice is for the JSON library to refuse.
+    // Names must be in order: the JSON library rejects a repeated name.
     const bool in_order = environment.empty() || environment.rbegin()->first < name;
     if (!in_order || !text.skip("\":\"")) return std::nullopt;
     environment.emplace_hint(environment.end(), std::move(name), text.take_text());
@@ -219,7 +221,7 @@ bool take_outcome(PlainText& text, std::string_view& outcome) {
   return false;
 }
 
-/// Lines of one search come one after the other, and have the same.
+/// Consecutive lines of one search have the same environment.
 struct LastEnvironment {
   std::string text;
   Environment values;
@@ -244,8 +246,8 @@ bool take_environment(PlainText& text, std::string_view& environment) {
   return true;
 }
 
-/// Where nothing in the line had to be escaped: what to_json() wrote, as a view of it; else nothing.
-/// \param samples  becomes those of the view
+/// A view of a line that to_json() wrote, if nothing in it had to be escaped; else nothing.
+/// \param samples  receives the view's samples
 std::optional<MeasurementView> plain_measurement(std::string_view line, std::vector<std::byte>& samples) {
   if (!is_plain_text(line)) return std::nullopt;
   MeasurementView m;
@@ -273,7 +275,7 @@ std::optional<MeasurementView> plain_measurement(std::string_view line, std::vec
   throw InvalidArgument(field, text, expected);
 }
 
-/// Of the object of a measurement.
+/// Reads a field of a measurement's object.
 const json& value_of(const json& object, const char* field) {
   if (!object.is_object()) refuse("the line", object, "an object");
   const auto found = object.find(field);
@@ -287,7 +289,7 @@ std::string text_in(const json& object, const char* field) {
   return value.get<std::string>();
 }
 
-/// null, or a number that Figure can hold; of another, JSON's own conversion would be undefined.
+/// null, or a number that Figure can hold; the JSON library's conversion of other numbers is undefined.
 template <class Figure>
 Figure figure(const char* field, const json& value) {
   if (value.is_null()) return std::numeric_limits<Figure>::quiet_NaN();
@@ -341,7 +343,8 @@ Outcome outcome_in(const json& object) {
 
 }  // namespace
 
-// By hand, in the order of a JSON library that sorts: each measurement that is read is compared with the digest of this.
+// Written by hand, with names in the order of a sorting JSON library: each measurement that is read is compared with
+// the digest of this text.
 void append_json(std::string& text, const MeasurementView& m) {
   const auto add_text = [&](std::string_view name, std::string_view value) {
     text += name;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Measurements as the database stores them and as one line of JSON, and what tells two of them apart.
+/// Measurements in the forms that the database stores, as one line of JSON, and their identities.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,23 +16,23 @@
 
 namespace ce::cache {
 
-/// 32-bit floats, least significant byte first.
+/// Encodes samples as 32-bit floats, least significant byte first.
 [[nodiscard]] std::vector<std::byte> encode_samples(std::span<const float> samples);
 [[nodiscard]] std::vector<float> decode_samples(std::span<const std::byte> bytes);
 [[nodiscard]] constexpr std::size_t count_of_samples(std::span<const std::byte> bytes) noexcept {
   return bytes.size() / sizeof(float);
 }
-/// \param number  below their count
+/// \param number  index of the sample, below their count
 [[nodiscard]] float sample_at(std::span<const std::byte> bytes, std::size_t number) noexcept;
 
-/// One JSON object. Bytes that are no UTF-8 (a driver may report anything) become U+FFFD.
+/// Encodes an environment as one JSON object. Bytes that are not UTF-8 (a driver may report anything) become U+FFFD.
 [[nodiscard]] std::string encode_environment(const std::map<std::string, std::string>& environment);
 [[nodiscard]] std::map<std::string, std::string> decode_environment(const std::string& text);
 
-/// Whether it is a time as utc_now() writes it: measurements are ordered by this text.
+/// Whether the text is a time as utc_now() writes it: measurements are sorted by this text.
 [[nodiscard]] bool is_time(std::string_view text) noexcept;
 
-/// A measurement as texts and bytes that lie elsewhere: in a row of the database, or in a Measurement.
+/// A measurement whose texts and bytes are stored elsewhere: in a row of the database, or in a Measurement.
 struct MeasurementView {
   std::string_view problem, device, config, template_digest, compile_key, outcome, reason;
   std::int64_t stage = 0, rows = 0, bytes = 0;
@@ -43,7 +43,7 @@ struct MeasurementView {
   std::string_view created_at;
 };
 
-/// A measurement as a view, and its samples and environment in the form that a view has.
+/// A view of a measurement, with its samples and environment encoded.
 class EncodedMeasurement {
  public:
   /// \param m  outlives this
@@ -59,19 +59,19 @@ class EncodedMeasurement {
   const MeasurementView view_;
 };
 
-/// Appends what to_json() says of the same measurement.
+/// Appends to_json() of the same measurement.
 void append_json(std::string& text, const MeasurementView& measurement);
 
-/// All of a measurement as one JSON object without a newline; equal measurements give equal texts. A figure
-/// that is not a finite number is null, bytes that are no UTF-8 become U+FFFD.
+/// The whole measurement as one JSON object without a newline; equal measurements give equal texts. A figure that is
+/// not a finite number is null, bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json(const Measurement& measurement);
-/// \throws InvalidArgument naming the field, std::exception for what is no JSON
+/// \throws InvalidArgument naming the field, std::exception for text that is not JSON
 [[nodiscard]] Measurement from_json(std::string_view text);
 
-/// \param environment  what that of the view says
+/// \param environment  the environment of the view
 [[nodiscard]] Measurement measurement_of(const MeasurementView& view, const Environment& environment);
 
-/// What from_json() reads, as a view of the line and of what is kept here: of most lines nothing but samples.
+/// The result of from_json() as a view of the line. Usually only the samples are copied.
 class ParsedMeasurement {
  public:
   /// \param line  outlives this \throws as from_json()
@@ -80,7 +80,7 @@ class ParsedMeasurement {
   [[nodiscard]] const MeasurementView& view() const noexcept { return view_; }
 
  private:
-  /// What was written in another form than here.
+  /// Fields that the line has in another form.
   struct Odd {
     explicit Odd(Measurement&& parsed) : measurement(std::move(parsed)), encoded(measurement) {}
     const Measurement measurement;
@@ -92,13 +92,13 @@ class ParsedMeasurement {
   MeasurementView view_;
 };
 
-/// The identity of what to_json() has written.
+/// The identity of a line that to_json() has written.
 [[nodiscard]] std::string identity_of_line(std::string_view line);
-/// The digest of to_json(). A database that has it has this measurement already.
+/// The digest of to_json(). A database that has this digest has the measurement.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);
 
-/// The digest that is stored with a binary: of its bytes and of what it is for, since an index that is damaged leads to
-/// the row of another one.
+/// The digest that is stored with a binary. It covers its bytes and its compile key, since a damaged index may lead to
+/// another row.
 [[nodiscard]] std::string digest_of_binary(std::string_view compile_key, std::span<const std::byte> image);
 
 }  // namespace ce::cache

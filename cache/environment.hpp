@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What may have influenced a measurement, shared by all measurements that had the same.
+/// The circumstances of measurements; measurements with equal ones share them.
 
 #include <cstddef>
 #include <initializer_list>
@@ -11,7 +11,7 @@
 
 namespace ce::cache {
 
-/// Names and values, as a map has them. Copies share them until one is changed: a database holds a thousand measurements
+/// A map of names and values. Copies share one map until one of them is changed: a database has a thousand measurements
 /// for each environment.
 class Environment {
  public:
@@ -48,13 +48,13 @@ class Environment {
   }
 
  private:
-  /// For a change: that of this object alone.
+  /// The map for changes; it becomes this object's own first.
   Map& own() {
     if (values_ == nullptr || values_.use_count() > 1) values_ = std::make_shared<Map>(map());
     return *values_;
   }
 
-  std::shared_ptr<Map> values_;  ///< null for none
+  std::shared_ptr<Map> values_;  ///< null: empty
 };
 
 }  // namespace ce::cache

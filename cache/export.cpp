@@ -31,22 +31,22 @@ using nlohmann::json;
 constexpr const char* format = "ce measurements";
 constexpr int format_version = 1;
 
-/// Of no measurement: the names of an object are in order.
+/// No measurement begins like this: the names of an object are sorted.
 constexpr std::string_view beginning_of_end = "{\"digest\":";
 
-/// What an export ends with.
+/// The last line of an export.
 std::string last_line(std::size_t measurements, std::string_view identities) {
   return json{{"measurements", measurements}, {"digest", digest({identities})}}.dump();
 }
 
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
-/// Lines of a text, read many at once.
+/// Splits a stream into lines; reads in large blocks.
 class LineReader {
  public:
   explicit LineReader(std::istream& in) : in_(in) {}
 
-  /// The next line, or of a longer one as much as shows that. \returns false at the end
+  /// The next line; of a line beyond the limit, enough bytes to recognise that. \returns false at the end
   bool next(std::string_view& line) {
     for (;;) {
       const std::string_view seen(bytes_.get() + begin_, end_ - begin_);
@@ -63,9 +63,9 @@ class LineReader {
       return !line.empty();
     }
   }
-  /// Whether the line that was read is the last one.
+  /// Whether the last line that was read ends the stream.
   [[nodiscard]] bool is_at_end() { return begin_ == end_ && in_.peek() == std::istream::traits_type::eof(); }
-  /// Where that line is, for as long as the caller keeps it.
+  /// The memory of that line; it stays valid as long as the caller keeps this pointer.
   [[nodiscard]] const std::shared_ptr<char[]>& bytes() const noexcept { return bytes_; }
 
  private:
@@ -75,7 +75,7 @@ class LineReader {
     begin_ += count;
     searched_ = 0;
   }
-  /// More behind what is left, which goes where there is room for it. \returns false where there is no more
+  /// Reads more bytes behind the remaining ones, which move to the new buffer. \returns false at the end of the stream
   bool read() {
     const std::size_t left = end_ - begin_;
     std::shared_ptr<char[]> bytes(new char[left + bytes_at_once]);
@@ -89,21 +89,21 @@ class LineReader {
 
   std::istream& in_;
   std::shared_ptr<char[]> bytes_;
-  std::size_t begin_ = 0, end_ = 0;  ///< of what is left of them
-  std::size_t searched_ = 0;         ///< how much of that has no end of a line
+  std::size_t begin_ = 0, end_ = 0;  ///< range of bytes that are not returned yet
+  std::size_t searched_ = 0;         ///< number of these bytes known to contain no line end
 };
 
-/// A line of a measurement, and what it says or why it says none.
+/// A line of an export, and its measurement or why it has none.
 struct Line {
   std::int64_t number;
   std::string_view text;
   std::optional<ParsedMeasurement> measurement = {};
   std::string digest = {};
-  std::string identity = {};  ///< where it is not the digest
+  std::string identity = {};  ///< if it is not the line's digest
   std::exception_ptr error = {};
 };
 
-/// \param written  where there is room for a line
+/// \param written  buffer for a line
 void parse(Line& line, std::string& written) {
   try {
     const MeasurementView& measurement = line.measurement.emplace(line.text).view();
@@ -117,21 +117,21 @@ void parse(Line& line, std::string& written) {
   }
 }
 
-/// Parses lines on threads, some ahead of the one that is asked for, and hands them over in their order.
+/// Parses lines on several threads, some lines ahead of the caller, and returns them in order.
 class ParsedAhead {
  public:
   explicit ParsedAhead(std::function<void(const Line&)> take) : take_(std::move(take)) {}
 
-  /// \param bytes  where the line is
+  /// \param bytes  the memory of the line
   void add(Line&& line, const std::shared_ptr<char[]>& bytes) {
     if (next_.bytes != bytes || next_.lines.size() == lines_at_once) begin(std::launch::async);
     next_.bytes = bytes;
     next_.lines.push_back(std::move(line));
     if (ahead_.size() > threads_) take_first();
   }
-  /// All that were added.
+  /// Parses all added lines.
   void finish() {
-    begin(std::launch::deferred);  // few are not worth a thread
+    begin(std::launch::deferred);  // small batches are not worth a thread
     while (!ahead_.empty()) take_first();
   }
 
@@ -184,7 +184,7 @@ void visit_export(std::istream& in, const std::string& name,
                             error.value(), error.expected());
     } catch (const std::exception& error) {
       const bool is_cut = line.number == number && reader.is_at_end();
-      if (is_cut) return;  // the end is missed below
+      if (is_cut) return;  // the missing end is reported below
       throw InvalidArgument(fmt::format("line {} of {}", line.number, name), "no measurement",
                             fmt::format("a JSON object ({})", error.what()));
     }
@@ -206,7 +206,7 @@ void visit_export(std::istream& in, const std::string& name,
       if (line != first.dump()) fail("no beginning of an export", first.dump());
       continue;
     }
-    // It knows that a value was changed, but not of which line.
+    // The digest shows that a value was changed, but not in which line.
     if (line != last_line(count, digests))
       fail("no end of the lines before it: one of them, or it, was changed, added or taken out",
            last_line(count, digests));

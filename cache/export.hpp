@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// Measurements as text to carry: one JSON object a line, first {"format", "version"}, then the measurements as
-/// to_json() has them, last {"measurements", "digest"}: their number, and the digest of their identities.
+/// A text format for copying measurements: one JSON object a line. The first is {"format", "version"}, then come the
+/// measurements as in to_json(), and the last is {"measurements", "digest"}: their number, and the digest of their
+/// identities.
 
 #include <cstddef>
 #include <functional>
@@ -20,9 +21,9 @@ namespace ce::cache {
 class ExportWriter {
  public:
   explicit ExportWriter(std::ostream& out);
-  /// \param line  to_json() of a measurement, \param identity  of it
+  /// \param line  to_json() of a measurement, \param identity  its identity
   void add(std::string_view line, std::string_view identity);
-  /// What shows that the text is whole.
+  /// Writes the last line, which shows that the text is complete.
   void end();
 
  private:
@@ -37,17 +38,17 @@ class ExportWriter {
 
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
-/// Visits measurements in the order of the lines, which threads parse ahead.
-/// \param name  of the stream, for messages
-/// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
-/// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see
-/// possible.hpp)
-/// What was visited before that is to be forgotten then.
+/// Visits measurements in the order of the lines; threads parse ahead.
+/// \param name  name of the stream, for messages
+/// \throws InvalidArgument naming a line that does not belong to an export or follows its end; the last line if the end
+/// is
+/// missing; the end if the lines before it were changed; or line and field of an impossible measurement (see
+/// possible.hpp). The caller must then discard the visited measurements.
 void visit_export(std::istream& in, const std::string& name,
                   const std::function<void(const MeasurementView&, std::string_view identity)>& visit);
-/// The same as a list.
+/// Returns the measurements as a list.
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
-/// How many measurements the end of an export speaks of; 0 where there is no end. Leaves the stream there.
+/// The number of measurements according to the last line; 0 if the end is missing. Leaves the stream at its end.
 [[nodiscard]] std::size_t announced_measurements(std::istream& in);
 
 }  // namespace ce::cache

@@ -16,7 +16,7 @@
 namespace ce::cache {
 namespace {
 
-/// Whether the path still leads to the open file: its holder before has removed it.
+/// Whether the path still leads to the open file: the previous holder may have removed it.
 bool is_at(const std::filesystem::path& file, int descriptor) {
   struct stat open {
   }, named{};
@@ -29,8 +29,8 @@ bool is_at(const std::filesystem::path& file, int descriptor) {
                                   std::generic_category().message(errno)));
 }
 
-/// Whether the lock file counts: of this user, of root, of the database's owner; or of any user in a folder that is not
-/// open to all.
+/// Whether the lock file is trusted: it belongs to this user, root or the database's owner; or to any user in a folder
+/// that is not world-writable.
 bool is_acceptable(const std::filesystem::path& database, const struct stat& file) {
   if (!S_ISREG(file.st_mode)) return false;
   if (file.st_uid == ::geteuid() || file.st_uid == 0) return true;
@@ -39,10 +39,10 @@ bool is_acceptable(const std::filesystem::path& database, const struct stat& fil
   return ::stat(database.parent_path().c_str(), &status) == 0 && (status.st_mode & S_IWOTH) == 0;
 }
 
-/// \returns a descriptor, or less than 0 and errno
+/// \returns a descriptor, or a negative number and sets errno
 int open_or_create(const std::filesystem::path& file, const std::filesystem::path& database) {
   for (;;) {
-    // Without O_CREAT: kernels refuse that for files of others in folders that all may write.
+    // Opened without O_CREAT: kernels refuse that for other users' files in world-writable folders.
     const int there = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (there >= 0 || errno != ENOENT) return there;
     if (const std::error_code error = create_beside(database, file);
@@ -90,7 +90,7 @@ FileLock::~FileLock() {
   // A child of fork() that has a copy of this holds no lock.
   if (descriptor_.get() < 0 || owner_ != ::getpid()) return;
   ::unlink(file_.c_str());
-  ::flock(descriptor_.get(), LOCK_UN);  // a child that was forked just now still has it open
+  ::flock(descriptor_.get(), LOCK_UN);  // a child that was forked just now may still have it open
 }
 
 void FileLock::swap(FileLock& other) noexcept {

@@ -11,18 +11,18 @@
 
 namespace ce::cache {
 
-/// At most one thread of one process holds it at a time. It ends with its owner.
+/// A lock that at most one thread of one process holds at a time. Its destructor releases it.
 class FileLock {
  public:
-  /// Never waits. The file is there as long as the lock, or until the next one where a process died. All users of the
-  /// database may lock it.
-  /// \param database  the real path of the one that the file lies beside
+  /// Takes the lock; never waits. The file exists as long as the lock; after a process died, until the next lock. All
+  /// users of the database may take it.
+  /// \param database  the real path of the database beside which the file lies
   /// \returns nothing while another holds it
-  /// \throws DatabaseError where the folder cannot be written, its file system has no locks, or a stranger's file is in
-  /// the way
+  /// \throws DatabaseError if the folder cannot be written, its file system has no locks, or the path has an untrusted
+  /// file
   [[nodiscard]] static std::optional<FileLock> take(const std::filesystem::path& file,
                                                     const std::filesystem::path& database);
-  /// Where no lock can be had: one that keeps no other process out.
+  /// A lock for file systems without locks: it keeps no other process out.
   [[nodiscard]] static FileLock unguarded() { return {}; }
 
   FileLock(FileLock&& other) noexcept { swap(other); }
@@ -41,7 +41,7 @@ class FileLock {
   pid_t owner_ = 0;
 };
 
-/// Removes the file of a lock whose process was killed: where it is empty, of this user, and no process holds it.
+/// Removes the lock file of a killed process, if it is empty, belongs to this user, and no process holds it.
 void remove_abandoned(const std::filesystem::path& file);
 
 }  // namespace ce::cache

@@ -18,7 +18,7 @@
 namespace ce::cache {
 namespace {
 
-// As statfs(2) and the file systems' own headers have them.
+// Magic numbers from statfs(2) and the file systems' headers.
 constexpr std::array<std::pair<std::uint32_t, std::string_view>, 15> network_types{{
     {0x00006969, "NFS"},
     {0x0000517B, "SMB"},
@@ -56,7 +56,7 @@ int create_new(const std::filesystem::path& path, mode_t mode) {
   return 0;
 }
 
-/// In the folder, or, where that is missing, in the nearest above.
+/// The type of the folder's file system or, if the folder is missing, of its nearest existing parent's.
 std::size_t longest_name(std::filesystem::path folder) {
   for (; !folder.empty(); folder = folder.parent_path()) {
     if (const long most = ::pathconf(folder.c_str(), _PC_NAME_MAX); most > 0)
@@ -81,7 +81,7 @@ void set_file_system_type(FileSystemType function) noexcept {
 
 std::string dangling_link(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;  // what cannot be looked at is no link
+  std::error_code ignored;  // a path that cannot be examined is treated as no link
   if (!fs::is_symlink(fs::symlink_status(path, ignored)) ||
       fs::status(path, ignored).type() != fs::file_type::not_found)
     return {};
@@ -91,7 +91,7 @@ std::string dangling_link(const std::filesystem::path& path) {
 
 std::filesystem::path real_path(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  constexpr int most_links = 40;  // as the kernel
+  constexpr int most_links = 40;  // the kernel's limit
   std::error_code error;
   fs::path at = fs::absolute(path, error).lexically_normal();
   for (int links = 0; links < most_links; ++links) {
@@ -133,7 +133,7 @@ void share_as(const std::filesystem::path& database, int descriptor) noexcept {
   struct stat like {};
   struct stat own {};
   if (::stat(database.c_str(), &like) != 0 || ::fstat(descriptor, &own) != 0) return;
-  // Only root may give a file away. Where the group is not one's own it stays what it is, and gets no right then.
+  // Only root may change a file's owner. If the group cannot be set it stays as it is, and gets no rights.
   const uid_t user = ::geteuid() == 0 ? like.st_uid : own.st_uid;
   bool is_of_group = own.st_gid == like.st_gid;
   if (user != own.st_uid || !is_of_group) is_of_group = ::fchown(descriptor, user, like.st_gid) == 0;

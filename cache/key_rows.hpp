@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The measurements of one key as their rows hold them, away from the database: one thread reads, another one compares.
+/// Copied rows of one key's measurements: one thread reads them from the database, another compares them.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace ce::cache {
 
-/// Texts and bytes that lie where they are until it goes, also where it is moved.
+/// Owns copies of texts and bytes. They stay at their addresses when this object is moved.
 class Texts {
  public:
   [[nodiscard]] std::string_view keep(std::string_view text);
@@ -27,40 +27,40 @@ class Texts {
 
  private:
   std::vector<std::unique_ptr<char[]>> parts_;
-  std::size_t room_ = 0;  ///< at the end of the last one
+  std::size_t room_ = 0;  ///< bytes left in the last block
   char* next_ = nullptr;
 };
 
 class KeyRows {
  public:
-  /// An environment that rows share, by its row.
+  /// An environment that rows share, by its row id.
   struct Environment {
     std::string_view text;
-    std::optional<cache::Environment> values = {};  ///< of the text, once it is known to be JSON
+    std::optional<cache::Environment> values = {};  ///< parsed from the text, once
   };
   struct Row {
     MeasurementView measurement;
     std::string_view identity;
-    std::string_view line;  ///< to_json() of it, once asked for
+    std::string_view line;  ///< to_json() of the measurement, once computed
     std::int64_t id = 0;
     Environment* environment = nullptr;
   };
 
   /// Copies a row that begins with measurement_columns() and its identity.
-  /// \param id  of the row
+  /// \param id  row id of the measurement
   void add(const Query& row, std::int64_t id);
   enum class Lines : std::uint8_t { forgotten, kept };
-  /// \param lines  which it makes of each row
-  /// \throws SQLite::Exception with SQLITE_CORRUPT where one is not what was written
+  /// \param lines  whether to keep the JSON line of each row
+  /// \throws SQLite::Exception with SQLITE_CORRUPT if a row does not match its identity
   void expect_whole(Lines lines = Lines::forgotten);
-  /// Oldest first; of one moment in the order of their rows.
+  /// Sorts the rows: oldest first; equal times by row id.
   void sort();
 
-  /// Leaves out those that cannot be (see possible.hpp).
+  /// Removes impossible measurements (see possible.hpp).
   void keep_possible();
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
-  /// The measurements in the order of the rows, which expect_whole() has found to be what was written.
+  /// The measurements in the order of the rows; call expect_whole() first.
   [[nodiscard]] std::vector<Measurement> measurements() const;
 
  private:
@@ -68,7 +68,7 @@ class KeyRows {
 
   std::vector<Row> rows_;
   std::unordered_map<std::int64_t, Environment> environments_;
-  std::string_view problem_, device_;  ///< of all of them
+  std::string_view problem_, device_;  ///< texts of the key, for all rows
   Texts texts_;
 };
 

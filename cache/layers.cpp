@@ -19,26 +19,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Pointers, not views: clang counts the steps that lengths take at compile time, and gives up.
+// Pointers, not views: clang evaluates lengths at compile time step by step, and exceeds its limit.
 constexpr auto shipped_lines = std::to_array<const char*>({
 #include "cache/shipped_winners.inc"
 });
 
-/// What is advised about a user's own file, for one that another variable names.
+/// Replaces the advice about the user's own file in a message, for a file that another variable names.
 std::string advice_for(const char* variable, std::string problem) {
   if (const std::size_t at = problem.rfind(ways_to_name_it); at != std::string::npos)
     problem.replace(at, ways_to_name_it.size(), variable);
   return problem;
 }
 
-/// Through SQLite, which may have locks on the file.
+/// Reads through SQLite, which may have locks on the file.
 bool is_bundle_file(const fs::path& path) {
   constexpr std::size_t enough = 64;
   std::error_code none;
   return fs::is_regular_file(path, none) && is_bundle(beginning_of(path, enough));
 }
 
-/// \param variable  that names the path, for the message
+/// \param variable  the variable that names the path, for the message
 Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
   Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
   try {

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// \throws Damaged; DatabaseError where it cannot be read
+/// Examines the database. \throws Damaged; DatabaseError if it cannot be read
 void examine(const fs::path& file, Store& store) {
   try {
     const std::string damage = store.first_damage(Store::usual_depth(bytes_on_disk(file)));
@@ -41,7 +41,7 @@ void examine(const fs::path& file, Store& store) {
   }
 }
 
-/// Nothing is written to a file that is damaged.
+/// Refuses to write to a damaged file.
 std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
   Opened opened = open_file(file, if_empty);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
@@ -61,7 +61,7 @@ void expect_possible_in(const fs::path& file, const MeasurementView& measurement
   }
 }
 
-/// What an export says of one key.
+/// The lines of an export for one key.
 class Exported {
  public:
   explicit Exported(KeyRows all) : rows_(std::move(all)) {
@@ -83,18 +83,18 @@ class Exported {
     std::sort(lines_.begin(), lines_.end());
   }
 
-  /// In this order.
+  /// Lines sort by these members.
   struct Line {
     std::string_view created_at, identity, text;
     friend auto operator<=>(const Line&, const Line&) = default;
   };
   [[nodiscard]] const std::vector<Line>& lines() const noexcept { return lines_; }
   [[nodiscard]] std::int64_t left_out() const noexcept { return left_out_; }
-  /// Of the first that was left out.
+  /// Why the first of them was left out.
   [[nodiscard]] const std::string& because() const noexcept { return because_; }
 
  private:
-  /// \param impossible  why no import would take it
+  /// \param impossible  why no import would accept the measurement; empty if one would
   void add(std::string&& impossible, const Line& line) {
     if (impossible.empty())
       lines_.push_back(line);
@@ -111,12 +111,12 @@ class Exported {
 
 }  // namespace
 
-/// A database that takes its place once it is full. Until then no reader knows of it: what fails, or is killed, leaves
-/// nothing in that place, and what comes there meanwhile stays.
+/// A database that is moved to its path when it is complete. Until then no reader sees it: if filling it fails, or the
+/// process is killed, nothing is left at the path, and a file that appears there meanwhile stays.
 class Maintenance::Draft {
  public:
   explicit Draft(const fs::path& of) : place_(of), path_(path_beside(of)) {
-    remove();  // of a process of the same number, which was killed
+    remove();  // left by a killed process with the same process id
     create_file(path_);
   }
   Draft(const Draft&) = delete;
@@ -125,14 +125,14 @@ class Maintenance::Draft {
 
   [[nodiscard]] const fs::path& path() const noexcept { return path_; }
 
-  /// \returns false where something has come into its place meanwhile
+  /// \returns false if a file has appeared at the path meanwhile
   [[nodiscard]] bool take_place() const {
     {
       const OwnDescriptor descriptor([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); });
       if (descriptor.get() < 0 || ::fsync(descriptor.get()) != 0) fail();
     }
     if (::link(path_.c_str(), place_.c_str()) == 0) return true;
-    // Not every file system has links.
+    // Not every file system has hard links.
     if (errno != EEXIST &&
         ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)
       return true;
@@ -141,7 +141,7 @@ class Maintenance::Draft {
   }
 
  private:
-  /// As errno says.
+  /// An error with the message of errno.
   [[noreturn]] void fail() const {
     throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", place_.string(),
                                     std::generic_category().message(errno)));
@@ -177,7 +177,7 @@ Maintenance Maintenance::create(const fs::path& path) {
 
 Maintenance Maintenance::create_to_fill(const fs::path& path) {
   const fs::path file = fs::absolute(path);
-  // Where it cannot be made elsewhere first, what creates it in its place tells why.
+  // If no draft can be created, creating the file at its path reports why.
   std::error_code error;
   const bool is_free = fs::symlink_status(file, error).type() == fs::file_type::not_found &&
                        ::access(file.parent_path().c_str(), W_OK) == 0 &&

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What people do with a database as a file: merge, carry, check and shrink it.
+/// Maintenance of a database as a file: merge, export, check and shrink it.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,66 +15,66 @@
 
 namespace ce::cache {
 
-/// A database that was asked for by name. Unlike Cache, which never stops a computation, it throws where the
-/// file does not do what is asked. Every method throws DatabaseError naming the file.
+/// A database that a user named. Unlike Cache, which never stops a computation, it throws if the file does not work.
+/// Every method throws DatabaseError naming the file.
 ///
-/// An export (see export.hpp) is ordered by device, problem, time and identity, so databases with the same
-/// measurements give the same text.
+/// An export (see export.hpp) is sorted by device, problem, time and identity, so databases with the same measurements
+/// give the same text.
 class Maintenance {
  public:
-  /// Opens a file for writing, once it has been examined: a damaged one stays as it is.
-  /// \throws NotFound also where it has no tables, Damaged, DatabaseError
+  /// Opens a file for writing, after examining it: a damaged file stays as it is.
+  /// \throws NotFound also if it has no tables, Damaged, DatabaseError
   [[nodiscard]] static Maintenance open(const std::filesystem::path& path);
-  /// The same, and creates it, or its tables, where there are none.
+  /// Like open(), and creates the file or its tables if they are missing.
   [[nodiscard]] static Maintenance create(const std::filesystem::path& path);
-  /// The same, for one add() or merge() of much, and nothing after it. Where there is no file, there is none before that
-  /// has succeeded.
+  /// Like create(), for one large add() or merge() and nothing after it. A missing file appears only when that has
+  /// succeeded.
   [[nodiscard]] static Maintenance create_to_fill(const std::filesystem::path& path);
-  /// The file itself, for reading; what others commit meanwhile is seen. \throws NotFound, DatabaseError
+  /// The file itself, for reading; it sees later commits of others. \throws NotFound, DatabaseError
   [[nodiscard]] static Maintenance read(const std::filesystem::path& path);
-  /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
+  /// A copy in memory, with the current schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Maintenance copy(const std::filesystem::path& path);
 
-  /// \throws DatabaseError where others can have written its binaries
+  /// The binaries. \throws DatabaseError if others can have written them
   void expect_own_binaries();
-  /// Adds what the others have, all or nothing. Merging is commutative and idempotent: the measurements of all, each
-  /// once. Binaries run on the device, so they come only when `with_binaries` says so.
-  /// \returns what of each was new, of several that have the same the first
-  /// \throws Damaged where a measurement of the others is not what was written, InvalidArgument naming the field of one
-  /// that cannot be (see possible.hpp)
+  /// Adds the measurements of other databases, all or nothing. Merging is commutative and idempotent: the result has
+  /// the measurements of all, each once. Binaries run on the device, so they are only copied if `with_binaries` is set.
+  /// \returns how many measurements and binaries of each were new; duplicates count for the first database that has
+  /// them
+  /// \throws Damaged if a measurement of the others does not match its identity, InvalidArgument naming the field of an
+  /// impossible one (see possible.hpp)
   std::vector<Store::Copied> merge(std::span<const Maintenance> others, bool with_binaries);
 
-  /// Picks those to write of the measurements of one key. Called on several threads at once.
+  /// Selects the measurements of one key to write. Called on several threads at once.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
   struct Written {
     std::int64_t measurements = 0;
-    std::int64_t left_out =
-        0;  ///< that cannot be (see possible.hpp): with one of them the whole export would be refused
-    std::string because;  ///< of the first of these: its field, the value and what it can be
+    std::int64_t left_out = 0;  ///< impossible measurements (see possible.hpp), which imports refuse
+    std::string because;  ///< why the first of these is impossible: its field, the value and the valid ones
   };
-  /// \param selection  none for all
+  /// \param selection  empty: all measurements
   Written write_lines(std::ostream& out, const Selection& selection = {});
-  /// Adds the measurements, all or none. \returns how many it had not
+  /// Adds the measurements, all or none. \returns how many were new
   std::int64_t add(const Store::Source& source);
 
-  /// Keeps a decision of a person, or that it is taken away. \returns whether no later one was there
+  /// Stores a pin, or that a pin was removed. \returns false if a later one was there
   bool pin(const Pin& pin);
 
   Store::Pruned prune(std::int64_t keep, bool rehearse);
   [[nodiscard]] std::vector<std::string> damages();
-  /// The same of a file, also of one that is too damaged to be copied. \throws NotFound, DatabaseError
+  /// Lists the damage of a file, even one that is too damaged to be copied. \throws NotFound, DatabaseError
   [[nodiscard]] static std::vector<std::string> damages_of(const std::filesystem::path& path);
 
   struct Mended {
-    std::vector<std::string> damages;  ///< what there was
-    std::string done;                  ///< what became of it, for people; empty where nothing was damaged
+    std::vector<std::string> damages;  ///< the damage that was found
+    std::string done;                  ///< what was done about it, for people; empty if nothing was damaged
   };
-  /// Takes out compiled kernels that are damaged; where anything else is, sets the file aside as repair() does.
-  /// \throws NotFound; DatabaseError where it cannot, or where the file cannot be read
+  /// Removes damaged compiled kernels. If anything else is damaged, sets the file aside as repair() does.
+  /// \throws NotFound; DatabaseError if that fails, or if the file cannot be read
   [[nodiscard]] static Mended mend(const std::filesystem::path& path);
 
   struct Vacuumed {
-    std::int64_t bytes_before = 0, bytes_after = 0;  ///< of the file with its log
+    std::int64_t bytes_before = 0, bytes_after = 0;  ///< size of the file with its log
   };
   Vacuumed vacuum();
 
@@ -95,7 +95,7 @@ class Maintenance {
   auto fill(const Action& action);
 
   std::filesystem::path path_;
-  std::unique_ptr<Draft> draft_;  ///< goes after its store
+  std::unique_ptr<Draft> draft_;  ///< destroyed after its store
   std::unique_ptr<Store> store_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The values that a tuning database keeps: keys, measurements, and what is known of both.
+/// The values in a tuning database: keys, measurements and summaries of both.
 
 #include <cstdint>
 #include <functional>
@@ -12,14 +12,14 @@
 
 namespace ce::cache {
 
-/// What one answer is good for. Both are canonical texts that callers compare byte for byte.
+/// Identifies a problem on a model of device. Both members are canonical texts that are compared byte for byte.
 struct Key {
   std::string
       problem;  ///< operation, dtypes, options, columns, rows bucket, alignment class, measuring policy
   std::string device;  ///< the model of the device
 
   friend bool operator==(const Key&, const Key&) = default;
-  /// 12 hexadecimal digits: how a person names this key.
+  /// 12 hexadecimal digits, the name of this key for people.
   [[nodiscard]] std::string id() const;
 };
 
@@ -30,25 +30,25 @@ enum class Outcome : std::uint8_t {
 
 [[nodiscard]] std::string_view name(Outcome outcome) noexcept;
 
-/// How configs were timed: samples of the highest stage decide. A check asks whether a winner is as fast as it
-/// was; in a screening each config is timed once, in a final in turns with the others. What was left behind in turns
-/// before the last ones counts as a screening, of more samples.
+/// How a config was timed: samples of the highest stage decide. A check asks whether a winner is as fast as it was; in
+/// a screening each config is timed once, and in a final in turns with others. A config that left the turns before the
+/// last round counts as a screening with more samples.
 inline constexpr int stage_of_checks = -1, stage_of_screenings = 0, stage_of_finals = 1;
 
-/// One Config tried on one Problem, with all that could have influenced the result. Never changed once
+/// One Config measured on one Problem, with everything that could have influenced the result. Never changed once
 /// written.
 struct Measurement {
   Key key;
   std::string config;           ///< text form
-  std::string template_digest;  ///< of the templates it was generated from; of a race whose ways it compares
-  std::string compile_key;      ///< names its binary
+  std::string template_digest;  ///< digest of the config's templates; of a race, its maker
+  std::string compile_key;      ///< identifies its binary
   Outcome outcome = Outcome::measured;
-  std::string reason;  ///< of a quarantine; empty otherwise
+  std::string reason;  ///< why it was quarantined; empty otherwise
   int stage = stage_of_screenings;
   std::int64_t rows = 0;   ///< rows timed
   std::int64_t bytes = 0;  ///< the fewest bytes any implementation must move for those rows
   std::vector<float> samples_us;
-  double median_us = 0;  ///< of the samples; 0 when quarantined
+  double median_us = 0;  ///< median of the samples; 0 if quarantined
   double spread = 0;     ///< interquartile range over median
   int registers = 0;     ///< per thread
   int local_bytes = 0;   ///< per thread
@@ -56,27 +56,27 @@ struct Measurement {
   std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
 
-/// A decision of a person: the config that serves for a key, whatever is measured.
+/// A person's decision: the config that serves a key, whatever the measurements say.
 struct Pin {
   Key key;
-  std::string config;      ///< text form; empty where an earlier pin was taken away
-  std::string why;         ///< in the person's words
-  std::string created_at;  ///< UTC, ISO 8601: of two pins of one key the later one counts
+  std::string config;      ///< text form; empty: an earlier pin was removed
+  std::string why;         ///< the person's reason
+  std::string created_at;  ///< UTC, ISO 8601: the later of two pins of a key counts
 };
 
-/// A config that reached a final, with the figures of the one that counts: the last of its highest stage.
+/// A config that reached a final, with the figures that count: those of its last measurement in the highest stage.
 struct Finalist {
   std::string config;
   std::string template_digest;
   int stage = stage_of_finals;
-  std::int64_t rows = 0;  ///< of the matrices that were timed
+  std::int64_t rows = 0;  ///< rows of the matrices that were timed
   double median_us = 0;
   int registers = 0;
-  std::int64_t row = 0;    ///< where the database has it
-  std::string created_at;  ///< the same for all of one final, which add() commits at once
+  std::int64_t row = 0;    ///< row id in the database
+  std::string created_at;  ///< equal for all configs of one final, which add() commits at once
 };
 
-/// Is given all finalists, to keep if it likes, and returns the one that is asked for, or null. May be called again.
+/// Receives all finalists, which it may keep, and returns the chosen one, or null. May be called again.
 using ChooseFinalist = std::function<const Finalist*(std::vector<Finalist>&)>;
 
 /// One line of `db list`.

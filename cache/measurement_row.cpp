@@ -16,7 +16,7 @@ namespace {
 
 constexpr int time_column = 16;
 
-/// Nothing, and why, where it is not what was written.
+/// The measurement of a row; nothing, and the reason in `why`, if it does not match its identity.
 std::optional<Measurement> read_if_whole(const Query& row, MetEnvironments& met, std::string& problem,
                                          std::string& line) {
   MetEnvironments::One& environment = met.of(row);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Of several databases, which one failed.
+/// Identifies which of several databases failed.
 
 #include <SQLiteCpp/Exception.h>
 
@@ -8,12 +8,12 @@
 
 namespace ce::cache {
 
-/// One of those that are read, while another one is written.
+/// An error while reading one of the source databases of a write.
 class NotReadable : public SQLite::Exception {
  public:
   NotReadable(const SQLite::Exception& error, std::size_t number)
       : SQLite::Exception(error), number_(number) {}
-  /// How many are read before it.
+  /// Index of that database.
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
 
  private:

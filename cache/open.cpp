@@ -38,7 +38,8 @@ constexpr std::chrono::milliseconds busy_timeout{busy_timeout_ms};
 /// The owner of a Store locks it, so SQLite need not.
 constexpr int one_user = SQLITE_OPEN_NOMUTEX;
 
-/// In kilobytes, at most: the inner pages of the indexes of a database with millions of measurements.
+/// Kilobytes of the page cache, at most: enough for the inner pages of the indexes of a database with millions of
+/// measurements.
 constexpr const char* keep_pages = "PRAGMA cache_size = -16384";
 
 void require_regular_file(const fs::path& path) {
@@ -55,7 +56,7 @@ void require_regular_file(const fs::path& path) {
       fmt::format("{} is no regular file: name another file ({})", path.string(), ways_to_name_it));
 }
 
-/// The lock for this switch does not wait for the busy timeout of the connection, so this does.
+/// Switching the mode does not wait for the connection's busy timeout, so this function does.
 void use_write_ahead_log(SQLite::Database& database) {
   const auto deadline = steady_clock::now() + busy_timeout;
   for (;;) {
@@ -69,8 +70,8 @@ void use_write_ahead_log(SQLite::Database& database) {
   }
 }
 
-/// Of a connection in exclusive mode, which it ends: as long as that lasts, no memory is shared with other processes,
-/// also where the file had a write-ahead log before.
+/// Ends a connection's exclusive mode. While that lasts, no memory is shared with other processes, even if the file had
+/// a write-ahead log before.
 void use_rollback_journal(SQLite::Database& database) {
   const std::string mode = database.execAndGet("PRAGMA journal_mode = DELETE").getString();
   if (mode != "delete") throw SQLite::Exception("its journal mode stays " + mode, SQLITE_BUSY);
@@ -78,12 +79,12 @@ void use_rollback_journal(SQLite::Database& database) {
   database.exec("PRAGMA synchronous = FULL");
 }
 
-/// After each commit, in the place of SQLite's own checkpoints, which copy the log into the file but begin it anew only
-/// when no process happens to read it: among many, never. So a long log makes its writer wait a moment for the readers
-/// that there are; those that come meanwhile read the file.
+/// Called after each commit instead of SQLite's own checkpoints. Those copy the log into the file but restart it only
+/// when no process happens to read it; with many processes, that is never. So the writer of a long log waits a moment
+/// for its current readers; later readers read the file.
 int keep_log_short(void*, sqlite3* connection, const char* name, int pages) {
   constexpr int usual_pages = 1000, most_pages = 4096;
-  constexpr int wait_ms = 10;  // a reader that stays is left alone
+  constexpr int wait_ms = 10;  // a reader that takes longer is not waited for
   if (pages < usual_pages) return SQLITE_OK;
   if (pages < most_pages) {
     sqlite3_wal_checkpoint_v2(connection, name, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
@@ -92,7 +93,7 @@ int keep_log_short(void*, sqlite3* connection, const char* name, int pages) {
   sqlite3_busy_timeout(connection, wait_ms);
   sqlite3_wal_checkpoint_v2(connection, name, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
   sqlite3_busy_timeout(connection, static_cast<int>(busy_timeout.count()));
-  return SQLITE_OK;  // where it failed the next commit tries again
+  return SQLITE_OK;  // if it failed, the next commit tries again
 }
 
 /// \param network  the kind of network file system; empty for none
@@ -112,7 +113,7 @@ void use_journal(SQLite::Database& database, const fs::path& path, std::string_v
           path.string(), network));
 }
 
-/// Whether the last connection that closes copies the log into the file, which is a change of the file.
+/// Sets whether the last connection that closes copies the log into the file, which changes the file.
 void set_checkpoint_on_close(SQLite::Database& database, bool enabled) {
   sqlite3_db_config(database.getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, enabled ? 0 : 1, nullptr);
 }
@@ -122,7 +123,7 @@ NotFound nothing_in(const fs::path& path) {
                               bytes_on_disk(path) == 0 ? "is empty" : "has no tables"));
 }
 
-/// Whether the path leads to another file by now.
+/// Whether the path now leads to another file.
 bool has_moved(SQLite::Database& database) {
   int moved = 0;
   sqlite3_file_control(database.getHandle(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
@@ -132,22 +133,22 @@ bool has_moved(SQLite::Database& database) {
 std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
   if (const std::string foreign = foreign_log_of(path); !foreign.empty())
     throw SQLite::Exception(foreign, SQLITE_PERM);
-  // The place behind links, so that none can be put there meanwhile.
+  // The path behind links, so that no link can be inserted meanwhile.
   auto database = std::make_unique<SQLite::Database>(real_path(path).string(),
                                                      SQLite::OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | one_user,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
   const std::string_view network = network_file_system(path);
   if (!network.empty())
-    database->exec("PRAGMA locking_mode = EXCLUSIVE");  // or a log's index would be shared memory
-  // SQLite silently falls back to reading where it may not write.
+    database->exec("PRAGMA locking_mode = EXCLUSIVE");  // otherwise the index of a log would be shared memory
+  // SQLite silently opens a file read-only if it may not write it.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("the file is read-only", SQLITE_READONLY);
   const bool has_tables = require_ours(*database, path);
-  // That is known once something has been read.
+  // SQLite knows that only after reading something.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
-  // The log, which is open now, is found by its name: it could be that of the other file.
+  // The log, which is now open, is found by its name: it could belong to the new file at the path.
   if (has_moved(*database))
     throw SQLite::Exception("another file has taken its place meanwhile", SQLITE_BUSY);
   set_checkpoint_on_close(*database, true);
@@ -172,16 +173,17 @@ Database copy_to_memory(SQLite::Database& source, const fs::path& path, IfEmpty 
   return memory;
 }
 
-/// Size, and time of the last change in nanoseconds; what a writer cannot help changing.
+/// Size and time of the last change in nanoseconds: every write changes them.
 std::array<std::int64_t, 3> fingerprint(const fs::path& path) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return {};
   return {file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
 }
 
-/// A log with content holds commits that a reader who may not open it would miss; a journal what the file held before a
-/// commit that did not end. One that the owner cannot have written holds nothing.
-/// \param code  of SQLite, that says why it cannot be opened
+/// Refuses a database with a log or journal that may not be opened: a log with content holds commits that a reader
+/// would miss, and a journal the old contents of an unfinished commit. A file that the owner cannot have written is
+/// ignored.
+/// \param code  SQLite's code for why it cannot be opened
 void require_no_log(const fs::path& path, int code) {
   if (!foreign_log_of(path).empty()) return;
   const std::string file = real_path(path).string();
@@ -192,21 +194,22 @@ void require_no_log(const fs::path& path, int code) {
         "a commit that did not end waits in its -journal file, which cannot be opened here", code);
 }
 
-/// Whether SQLite lacked the right, or the space, to create its own files beside the database, which may be whole: the
-/// index of a log needs 32 KiB. A disk that fails says the same, and fails again.
+/// Whether SQLite may have lacked the right or the space to create its own files beside an intact database: the index
+/// of a log needs 32 KiB. A failing disk gives the same codes, and fails again.
 bool may_lack_its_own_files(int code) {
   return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM || code == SQLITE_FULL ||
          code == SQLITE_IOERR;
 }
 
-/// The index of a log that has lost it can be made anew by the owner alone, whose it is then.
+/// Whether this user may rebuild a log's missing index. Only the owner may, since the index then belongs to the user
+/// who made it.
 bool may_index_log(const fs::path& path) {
   struct stat file {};
   return ::stat(path.c_str(), &file) == 0 && (file.st_uid == ::geteuid() || ::geteuid() == 0) &&
          fingerprint(real_path(path).string() + "-wal")[0] > 0 && foreign_log_of(path).empty();
 }
 
-/// \param use  what is wanted of the open database; called again where another way of opening may do
+/// \param use  called with the open database; called again if another way of opening may work
 template <class Use>
 auto read_file(const fs::path& path, int flags, const Use& use) {
   try {
@@ -220,9 +223,9 @@ auto read_file(const fs::path& path, int flags, const Use& use) {
   }
 }
 
-/// Without locks, for files in folders where SQLite cannot create its own. Refuses a file that changes
+/// Copies a file without locks, for folders in which SQLite cannot create its own files. Fails if the file changes
 /// meanwhile.
-/// \param code  of SQLite, that says why it cannot
+/// \param code  SQLite's code for why it cannot
 Database copy_unlocked(const fs::path& path, IfEmpty if_empty, int code) {
   require_no_log(path, code);
   const auto before = fingerprint(path);
@@ -233,7 +236,7 @@ Database copy_unlocked(const fs::path& path, IfEmpty if_empty, int code) {
   return memory;
 }
 
-/// A copy, whose problem is for the caller to tell.
+/// Opens a copy in memory; the caller reports why.
 Opened read_copy(const fs::path& path, IfEmpty if_empty) {
   Database memory;
   try {
@@ -380,7 +383,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
     } catch (const SQLite::Exception& error) {
       const int code = code_of(error);
       if (!may_lack_its_own_files(code)) throw;
-      // Where space may be found, a writer may come while this is open: then only a copy is safe.
+      // If space becomes free, a writer may come while this is open: then only a copy is safe.
       if (code == SQLITE_FULL || code == SQLITE_IOERR) return read_copy(path, IfEmpty::refuse).store;
       require_no_log(path, code);
       return reader(std::make_unique<SQLite::Database>(immutable_uri(path),
@@ -393,7 +396,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
 }
 
 void forget_memory_counts() noexcept {
-  sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);  // refused, and needless, where something is open
+  sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);  // refused, and unnecessary, if a database is open
 }
 
 std::string obstacle_to_writing(const fs::path& path) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// From a path to a Store: what may be written is opened, what may only be read is copied, and everything
-/// else is an error that says how to mend it.
+/// Opens a path as a Store: a writable file is opened, a read-only file is copied, and everything else is an error that
+/// says how to mend it.
 
 #include <cstdint>
 #include <exception>
@@ -18,10 +18,10 @@ class Exception;
 
 namespace ce::cache {
 
-/// A database of ours that is damaged: what can be read of it can be salvaged.
+/// One of our databases is damaged: its readable contents can be salvaged.
 class Damaged : public DatabaseError {
  public:
-  /// \param cause  what SQLite said
+  /// \param cause  SQLite's message
   Damaged(const std::filesystem::path& path, std::string cause);
 
   [[nodiscard]] const std::string& cause() const noexcept { return cause_; }
@@ -30,68 +30,68 @@ class Damaged : public DatabaseError {
   std::string cause_;
 };
 
-/// Another process had it locked for longer than a write waits.
+/// Another process locked the file for longer than a write waits.
 class Locked : public DatabaseError {
  public:
   using DatabaseError::DatabaseError;
 };
 
-/// What becomes of a file without tables: one of no bytes, or what is left of a process that was killed while it
-/// created it.
+/// Whether to create tables in a file without them: an empty file, or one whose creation was interrupted.
 enum class IfEmpty : std::uint8_t { fill, refuse };
 
 struct Opened {
   std::unique_ptr<Store> store;
-  /// Why a file cannot be written of which the store is a copy in memory; empty where it can be.
+  /// Why the file of a copy in memory cannot be written; empty if it can be.
   std::string problem;
 };
 
-/// Creates the file (as create_database_file()) where it is missing. \throws DatabaseError
+/// Creates the file (as create_database_file()) if it is missing. \throws DatabaseError
 void create_empty(const std::filesystem::path& path);
 
-/// Bytes of the file and its log, where the latest commits are.
+/// Bytes of the file and its log, which holds the latest commits.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
-/// Opens an existing file, and never changes one that is not ours or of a ce with another schema.
-/// \throws Damaged, Locked, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
+/// Opens an existing file. Never changes a file of another program or another schema version.
+/// \throws Damaged, Locked, DatabaseError with the path, the cause and what to do about it; NotFound for an empty
+/// database if those are refused
 [[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty);
 
-/// A file of no bytes that only the caller opens, as a database that is filled once: pages are written without a
-/// journal, so where that fails the file is worth nothing. Store::end_draft() makes it one like others.
+/// Opens an empty file that only the caller uses, to fill it once: pages are written without a journal, so the file is
+/// useless if that fails. Store::end_draft() makes it a normal database.
 /// \throws SQLite::Exception
 [[nodiscard]] std::unique_ptr<Store> open_draft(const std::filesystem::path& path);
 
-/// A copy in memory of what a file holds. Never changes the file, and leaves nothing beside it.
-/// \throws Damaged, DatabaseError; NotFound where it has no tables
+/// A copy in memory of a file's contents. Never changes the file, and leaves no files beside it.
+/// \throws Damaged, DatabaseError; NotFound if it has no tables
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
 
-/// The kind of error, without what SQLite adds to it: a failed read is SQLITE_IOERR, whichever it was.
+/// The primary error code, without SQLite's extension: every failed read is SQLITE_IOERR.
 [[nodiscard]] int code_of(const SQLite::Exception& error) noexcept;
 
-/// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
+/// Whether the error means that contents are not what SQLite wrote, or that tables are missing.
 [[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
 
-/// Whether it says that another process had the file locked for longer than a write waits.
+/// Whether the error means that another process locked the file for longer than a write waits.
 [[nodiscard]] bool is_locked(const std::exception& error) noexcept;
 
-/// The file itself, for reading: without locks where it has no log. A copy in memory where SQLite lacks space for its
-/// own files. Never changes the file, and leaves nothing beside it.
-/// \throws DatabaseError; NotFound where it has no tables
+/// The file itself, for reading: without locks if it has no log; a copy in memory if SQLite lacks space for its own
+/// files. Never changes the file, and leaves no files beside it.
+/// \throws DatabaseError; NotFound if it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 
-/// For a program that alone decides how SQLite works in its process, before it opens a database: SQLite does not count how
-/// much memory it has, which takes a lock for each piece.
+/// Configures SQLite for a program that is its only user in the process; called before it opens a database. SQLite then
+/// does not count its memory, which takes a lock for each allocation.
 void forget_memory_counts() noexcept;
 
-/// Why a database of ours that can be read cannot be written, after a try; empty where it can be. The try changes nothing
-/// of what it holds.
+/// Tries to write, and returns why one of our readable databases cannot be written; empty if it can be. The try changes
+/// none of its contents.
 [[nodiscard]] std::string obstacle_to_writing(const std::filesystem::path& path);
 
-/// \throws Damaged where the error speaks of that and the file is one of ours; else, with explain(), Locked where it
-/// speaks of that, or DatabaseError
+/// Rethrows an error: as Damaged if it means damage and the file is ours; else with explain() as Locked or
+/// DatabaseError
 [[noreturn]] void rethrow(const std::filesystem::path& path, const SQLite::Exception& error);
 
-/// What SQLite said, and what a person can do about it.
+/// SQLite's message, and advice for the user.
 [[nodiscard]] std::string explain(const std::filesystem::path& path, const SQLite::Exception& error);
 
 }  // namespace ce::cache

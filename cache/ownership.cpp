@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array sqlites_own{"-wal", "-journal", "-shm"};
 
-/// Whether /etc/group names members of a group beside those whose own it is. Where that cannot be read it may.
+/// Whether /etc/group lists other members of a group than its owner. True if that cannot be read.
 bool has_members(gid_t group) {
   std::ifstream groups("/etc/group");
   if (!groups) return true;
@@ -32,7 +32,7 @@ bool has_members(gid_t group) {
   return false;
 }
 
-/// Root's, or the one that a user is alone in, which has the user's number by convention.
+/// Whether only root or this user is in the group; by convention a user's own group has the user's id.
 bool is_group_of_one(gid_t group) {
   return group == 0 || (group == ::geteuid() && group == ::getegid() && !has_members(group));
 }
@@ -41,7 +41,7 @@ std::string belongs(const fs::path& path, uid_t user) {
   return fmt::format("{} belongs to user {}", path.string(), user);
 }
 
-/// Of one path, links not followed.
+/// The other writer of one path; does not follow links.
 std::string other_writer(const fs::path& path, const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) return belongs(path, status.st_uid);
   if (S_ISLNK(status.st_mode)) return {};
@@ -61,12 +61,12 @@ void push_parts(std::vector<fs::path>& rest, const fs::path& path) {
   rest.insert(rest.end(), parts.rbegin(), parts.rend());
 }
 
-/// Each folder, link and file that the path leads through, as the kernel does.
+/// Every folder, link and file on the path, in the order in which the kernel resolves it.
 std::string other_writer_on_the_way(const fs::path& path) {
   constexpr int most_links = 40;
   int links = 0;
   fs::path at = "/";
-  std::vector<fs::path> rest;  // the next one last
+  std::vector<fs::path> rest;  // the next one comes last
   push_parts(rest, path);
   struct stat status {};
   if (::lstat(at.c_str(), &status) != 0) return cannot_look_at(at);

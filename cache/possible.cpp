@@ -25,7 +25,7 @@ constexpr std::size_t longest_text = 4096, longest_reason = std::size_t{8} << 20
 
 bool is_possible_time(double us) { return least_us <= us && us <= most_us; }
 
-/// \param expected  a text, or what makes one where it is needed: nearly all is as it should be
+/// \param expected  a text, or a function that makes one when needed: nearly every value is valid
 template <class Value, class Expected>
 void expect(bool holds, std::string_view field, const Value& value, const Expected& expected) {
   if (holds) return;
@@ -94,7 +94,7 @@ void expect_possible(const MeasurementView& m) {
   expect_text("reason", m.reason, longest_reason);
   expect_date(m.created_at);
   expect_within("stage", m.stage, stage_of_checks, stage_of_finals);
-  // What was rejected before it was timed has neither.
+  // A config that was rejected before it was timed has neither.
   const std::int64_t least = measured ? 1 : 0;
   expect_within("bytes", m.bytes, least, most_bytes);
   expect_within("rows", m.rows, least, most_rows);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Measurements that can be: those of others are served to programs that trust what they say.
+/// Rejects impossible measurements: foreign ones are served to programs that trust them.
 
 #include <string>
 
@@ -9,13 +9,13 @@
 
 namespace ce::cache {
 
-/// \throws InvalidArgument naming the first field that no search writes, its value and what it can be
+/// \throws InvalidArgument naming the first field that no search would write, its value and the valid ones
 void expect_possible(const Measurement& measurement);
 void expect_possible(const MeasurementView& measurement);
-/// The message of that; empty for one that can be.
+/// The message of that error; empty for a possible measurement.
 [[nodiscard]] std::string why_impossible(const Measurement& measurement);
 [[nodiscard]] std::string why_impossible(const MeasurementView& measurement);
-/// Whether it can be, of what is known of a finalist.
+/// Whether a finalist is possible, by its known fields.
 [[nodiscard]] bool is_possible(const Finalist& finalist) noexcept;
 
 }  // namespace ce::cache

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Prepared statements with values in and values out.
+/// Prepared statements with typed parameters and results.
 
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Statement.h>
@@ -20,11 +20,12 @@ namespace ce::cache {
 
 using Bytes = std::vector<std::byte>;
 
-/// One use of a prepared statement. Resets it at the end, so that no read transaction outlives the use:
+/// One use of a prepared statement. Its destructor resets the statement, so that no read transaction outlives the use:
 /// an open one would hold back the checkpoints of every process.
 class Query {
  public:
-  /// \param values  texts that are no temporaries are not copied: they stay as they are until the Query is gone
+  /// \param values  texts that are not temporaries are not copied: they must stay unchanged until the Query is
+  /// destroyed
   template <class... Values>
   explicit Query(SQLite::Statement& statement, Values&&... values) : statement_(statement) {
     int index = 0;
@@ -34,14 +35,14 @@ class Query {
   Query& operator=(const Query&) = delete;
   ~Query() { statement_.tryReset(); }
 
-  /// True while there is a row to read.
+  /// Steps to the next row. \returns false at the end
   bool next() { return statement_.executeStep(); }
   void run() {
     while (next()) {
     }
   }
 
-  /// Calls visit() at each row. For many of them: what reads a column is made once, not for each row.
+  /// Calls visit() for each row. Faster than next() for many rows: column objects are created once.
   void each(const auto& visit) {
     if (!next()) return;
     const int columns = statement_.getColumnCount();
@@ -54,14 +55,14 @@ class Query {
   [[nodiscard]] std::string text(int column) const {
     return of(column, [](const SQLite::Column& value) { return value.getString(); });
   }
-  /// A view that is valid as long as the row is the present one.
+  /// A view that is valid while the row is the current one.
   [[nodiscard]] std::string_view text_view(int column) const {
     return of(column, [](const SQLite::Column& value) {
       const char* text = value.getText();
       return std::string_view(text, static_cast<std::size_t>(value.getBytes()));
     });
   }
-  /// A view that is valid as long as the row is the present one.
+  /// A view that is valid while the row is the current one.
   [[nodiscard]] std::span<const std::byte> blob_view(int column) const {
     return of(column, [](const SQLite::Column& value) {
       const auto* data = static_cast<const std::byte*>(value.getBlob());
@@ -99,7 +100,7 @@ class Query {
   }
 
   SQLite::Statement& statement_;
-  std::vector<SQLite::Column> columns_;  ///< none but of each()
+  std::vector<SQLite::Column> columns_;  ///< only used by each()
 };
 
 }  // namespace ce::cache

@@ -39,17 +39,18 @@ int register_vfs() {
   return sqlite3_vfs_register(&vfs, 0);
 }
 
-/// The name of a VFS of SQLite that is the default one, but creates no file and removes none. The index of a log goes by
-/// another way.
+/// The name of a SQLite VFS that behaves like the default one, but creates and removes no files. (The index of a log is
+/// opened in another way.)
 const char* vfs_of_readers() {
   static const int result = register_vfs();
   if (result != SQLITE_OK) throw SQLite::Exception("cannot register a VFS", result);
   return name_of_vfs;
 }
 
-/// \param parameter  of SQLite's, with its value
+/// \param parameter  a URI parameter of SQLite, with its value
 std::string uri(const fs::path& path, std::string_view parameter) {
-  // Two slashes begin the name of a host, which is empty: else a path that begins with two would be one.
+  // The two slashes introduce an empty host name: otherwise a path that begins with two slashes would be read as a
+  // host.
   std::string text = path.is_absolute() ? "file://" : "file:";
   for (const char c : path.string()) {
     if (c == '%' || c == '?' || c == '#')
@@ -70,7 +71,7 @@ std::unique_ptr<SQLite::Database> open_without_traces(const fs::path& path, int 
   auto database = std::make_unique<SQLite::Database>(uri(path, "readonly_shm=1"),
                                                      SQLite::OPEN_READONLY | SQLite::OPEN_URI | flags,
                                                      busy_timeout_ms, vfs_of_readers());
-  // A checkpoint would be a change.
+  // A checkpoint would change the file.
   sqlite3_db_config(database->getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   return database;
 }

@@ -19,7 +19,7 @@
 namespace ce::cache {
 namespace {
 
-/// Whether a database has the number of its header in its table, too.
+/// Whether the database's table has the schema number of its header.
 bool is_of_version(SQLite::Database& database, int version) {
   return database.tableExists("schema_versions") &&
          database.execAndGet("SELECT MAX(version) FROM schema_versions").getInt() == version;
@@ -36,10 +36,10 @@ DatabaseError of_another_version(const std::filesystem::path& path, int version)
 
 constexpr std::size_t id_at = 68, shortest_header = id_at + 4;
 
-/// The tables are created in one commit: their texts lie in so many bytes of the file, and of its log before that.
+/// The tables are created in one commit: their SQL lies within the first bytes of the file, or of its log before that.
 constexpr std::size_t bytes_of_tables = 1 << 17;
 
-/// \param header_at  where its header begins, if it does
+/// \param header_at  where a header would begin
 bool is_of_ours(std::string_view bytes, std::size_t header_at) {
   return (bytes.size() > header_at + id_at && bytes.substr(header_at + id_at).starts_with("ceDB")) ||
          bytes.find("CREATE TABLE device_models") != std::string_view::npos;
@@ -49,7 +49,7 @@ bool has_tables_of_ours(SQLite::Database& database) {
   return database.tableExists("device_models") && database.tableExists("measurements");
 }
 
-/// Of a file that SQLite can read.
+/// For a file that SQLite can read.
 bool has_tables_of_ours(const std::filesystem::path& path) {
   try {
     return has_tables_of_ours(*open_without_traces(path));
@@ -58,7 +58,7 @@ bool has_tables_of_ours(const std::filesystem::path& path) {
   }
 }
 
-/// Of a database whose tables are not in its file yet. Its log begins with what created them, page 1 in front.
+/// For a database whose tables are not in its file yet. Its log begins with the commit that created them, page 1 first.
 bool log_is_of_ours(const std::filesystem::path& database) {
   constexpr std::size_t header_at = 32 + 24;
   // SQLite has no locks on a log that closing it could drop.
@@ -87,7 +87,7 @@ std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
 }
 
 bool require_ours(SQLite::Database& database, const std::filesystem::path& path) {
-  // One read transaction, or a file that another process is just creating looks like no one's.
+  // One read transaction: otherwise a file that another process is just creating would look foreign.
   const SQLite::Transaction snapshot(database);
   const int id = database.execAndGet("PRAGMA application_id").getInt();
   const int version = schema_of(database);

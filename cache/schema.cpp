@@ -236,7 +236,7 @@ void create_tables(SQLite::Database& database) {
   // Another process may have been faster while this one waited for the lock.
   if (schema_of(database) != 0) return;
   database.exec(tables);
-  // A PRAGMA takes no bound parameters; both values are numbers of this program.
+  // A PRAGMA takes no bound parameters; both values are constants of this program.
   database.exec(fmt::format("PRAGMA application_id = {}", application_id));
   database.exec(fmt::format("PRAGMA user_version = {}", schema_version));
   transaction.commit();

@@ -30,7 +30,7 @@ ProgramEnd ssh_keygen(std::vector<std::string> words, std::string_view input) {
   }
 }
 
-/// In one line.
+/// A message on one line.
 std::string said(const ProgramEnd& end) {
   if (!end.failure.empty()) return end.failure;
   std::istringstream lines(end.errors + end.output);

@@ -8,16 +8,17 @@
 
 namespace ce::cache {
 
-/// Where the signature of a file lies.
+/// The path of a file's signature.
 [[nodiscard]] std::filesystem::path signature_of(const std::filesystem::path& file);
 
-/// The signature of a text.
-/// \param key  a private key, or the public one of a key that an ssh agent has
-/// \throws NotFound where there is no key, Unsupported without ssh-keygen, DatabaseError with what it said
+/// Signs a text.
+/// \param key  a private key, or the public key of one that an ssh agent holds
+/// \throws NotFound if there is no key, Unsupported without ssh-keygen, DatabaseError with its message
 [[nodiscard]] std::string sign(std::string_view text, const std::filesystem::path& key);
 
-/// Whom a list of allowed signers (ssh-keygen(1), ALLOWED SIGNERS) names for the signature of a text.
-/// \throws DatabaseError saying why the text is not believed, Unsupported without ssh-keygen
+/// Verifies a text's signature. \returns the signer's name in a list of allowed signers (ssh-keygen(1), ALLOWED
+/// SIGNERS)
+/// \throws DatabaseError saying why the signature is not accepted, Unsupported without ssh-keygen
 [[nodiscard]] std::string signer_of(std::string_view text, const std::filesystem::path& signature,
                                     const std::filesystem::path& allowed_signers);
 

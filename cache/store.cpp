@@ -29,8 +29,8 @@
 namespace ce::cache {
 namespace {
 
-/// Of the key with the number ?1 and the texts ?2 and ?3. The texts are not read: the identity tells whether the row is
-/// of them. In no order: SQLite would sort all that they say.
+/// Selects rows of the key with row id ?1 and texts ?2 and ?3. The texts are not read from the tables: the identity
+/// shows whether the row belongs to them. The rows are not sorted: SQLite would sort whole rows.
 std::string select_of_key(std::string_view which) {
   return fmt::format(R"sql(
     SELECT {}, m.identity, m.id FROM measurements AS m JOIN environments AS e ON e.id = m.environment_id
@@ -40,8 +40,8 @@ std::string select_of_key(std::string_view which) {
 
 constexpr int id_column = identity_column + 1;
 
-// By its texts, and where they lead to none, by its name ?3: what an index has lost is in another one. That is asked only
-// then, and of the same moment, since another process may add the key meanwhile.
+// Finds a key by its texts and, if they lead to none, by its name ?3: a row that one index has lost is in the other.
+// Both are asked in one statement, since another process may add the key in between.
 constexpr const char* select_key = R"sql(
   SELECT k.id, FALSE FROM keys AS k
   JOIN problems AS p ON p.id = k.problem_id
@@ -53,8 +53,8 @@ constexpr const char* select_key = R"sql(
   CROSS JOIN device_models AS d NOT INDEXED ON d.id = k.device_model_id
   WHERE k.name = ?3 AND p.text = ?1 AND d.text = ?2)sql";
 
-// Of templates ?2 the first config behind ?3 that has a final, with the last of those of its highest stage: one look into
-// the index, however many there are.
+// The first config behind ?3 with templates ?2 that has a final, with its last measurement in its highest stage: one
+// index lookup, however many there are.
 std::string select_next_finalist(std::string_view condition) {
   return fmt::format(R"sql(
     SELECT m.id, m.config, m.stage, m.median_us, m.registers, m.created_at, m.rows FROM measurements AS m
@@ -73,7 +73,7 @@ constexpr const char* select_last_quarantine = R"sql(
   SELECT created_at FROM measurements
   WHERE key_id = ?1 AND outcome = 'quarantined' ORDER BY created_at DESC LIMIT 1)sql";
 
-// Of templates whose digests are in the array of JSON ?2.
+// Whether there are measurements with templates whose digests are in the JSON array ?2.
 constexpr const char* select_any = R"sql(
   SELECT 1 FROM measurements INDEXED BY measurements_by_config
   WHERE key_id = ?1 AND template_digest IN (SELECT value FROM JSON_EACH(?2)) LIMIT 1)sql";
@@ -81,16 +81,16 @@ constexpr const char* select_any = R"sql(
 constexpr const char* select_binary_names = "SELECT compile_key, compiler, name FROM binaries";
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
-/// A key and, while this lasts, all else as it was when it was looked for.
+/// A key. While this object lives, its read transaction keeps the database as it was.
 class FoundKey {
  public:
-  /// \throws SQLite::Exception(SQLITE_CORRUPT) where it is there, but an index does not lead to it
+  /// \throws SQLite::Exception(SQLITE_CORRUPT) if the key exists, but an index does not lead to it
   FoundKey(SQLite::Statement& select, const Key& key) : query_(select, key.problem, key.device, key.id()) {
     if (!query_.next()) return;
     id_ = query_.integer(0);
     if (query_.integer(1) != 0) throw SQLite::Exception("an index has lost a key", SQLITE_CORRUPT);
   }
-  /// Its row; 0 where there is none.
+  /// Its row id; 0 if there is none.
   [[nodiscard]] std::int64_t id() const { return id_; }
 
  private:
@@ -149,7 +149,7 @@ KeyRows Store::history(const Key& key) {
   return has_final ? std::move(rows) : this->rows(key);
 }
 
-/// What `sql`, one of select_next_finalist(), finds; nothing where one of them is not later than `after`.
+/// The results of `sql`, a select_next_finalist(); nothing if one of them is not later than `after`.
 std::optional<std::vector<Finalist>> Store::finalists(const std::string& sql, std::int64_t key_id,
                                                       std::span<const std::string> digests,
                                                       std::string_view after) {
@@ -173,7 +173,7 @@ std::optional<std::vector<Finalist>> Store::finalists(const std::string& sql, st
   return list;
 }
 
-/// Quarantines come before the finals, as a rule: then they need not be looked for config by config.
+/// Quarantines usually precede the finals: then they need not be checked config by config.
 std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std::string> digests) {
   std::string last_quarantine;
   if (Query last(prepared(select_last_quarantine), key_id); last.next()) last_quarantine = last.text(0);
@@ -314,7 +314,7 @@ std::int64_t Store::add(const Source& source, Triggers triggers) {
   return added;
 }
 
-/// Where a page of an index is damaged, rows of a key can be out of reach.
+/// Counts a key's rows, since a damaged page of an index can put some out of reach.
 std::int64_t Store::expect_whole(std::int64_t key_id) {
   Query query(prepared(R"sql(
     SELECT measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = ?1)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One SQLite connection that speaks in measurements and binaries instead of SQL.
+/// One SQLite connection whose interface is measurements and binaries instead of SQL.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,26 +26,26 @@ class Statement;
 
 namespace ce::cache {
 
-/// Not thread-safe: its owner locks. Every method throws SQLite::Exception where SQLite reports an error, and
-/// leaves the database as it was before the call.
+/// Not thread-safe: its owner locks it. Every method throws SQLite::Exception if SQLite reports an error, and then
+/// leaves the database as it was.
 class Store {
  public:
   struct Counts {
     std::int64_t measurements = 0, binaries = 0;
   };
 
-  /// \param database  with the current schema; throws where its tables are not those of that schema
+  /// \param database  has the current schema; throws if its tables do not match that schema
   explicit Store(std::unique_ptr<SQLite::Database> database);
   [[nodiscard]] static std::unique_ptr<Store> in_memory();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
   ~Store();
 
-  /// \throws SQLite::Exception(SQLITE_CORRUPT) where keys() lacks a key of measurements
+  /// \throws SQLite::Exception(SQLITE_CORRUPT) if keys() lacks a key that has measurements
   void expect_all_listed();
-  /// The rows of a key, not yet compared with their identities.
+  /// The rows of a key, not compared with their identities yet.
   [[nodiscard]] KeyRows rows(const Key& key);
-  /// The same without what was only screened, where there are finals.
+  /// The rows without screenings, if there are finals.
   [[nodiscard]] KeyRows history(const Key& key);
   /// The identities of all measurements of the key.
   [[nodiscard]] std::vector<std::string> identities(const Key& key);
@@ -55,76 +55,76 @@ class Store {
   [[nodiscard]] std::vector<KeySummary> keys();
   [[nodiscard]] std::vector<Key> find(std::string_view prefix);
 
-  /// Does nothing when a whole binary is there; replaces a damaged one.
+  /// Does nothing if an intact binary is there; replaces a damaged one.
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
-  /// The compile keys of those that no measurement names: kernels that are not searched for.
+  /// The compile keys of binaries that no measurement names: kernels that are not searched for.
   [[nodiscard]] std::vector<std::string> unnamed_binaries();
-  /// Keeps the pin, unless a later one of its key is there. \returns whether it does
+  /// Stores the pin, unless there is a later one for its key. \returns whether it did
   bool pin(const Pin& pin);
-  /// The pin that counts; nothing where none does.
+  /// The pin that counts; nothing if there is none.
   [[nodiscard]] std::optional<Pin> pin_of(const Key& key);
-  /// All, also those that were taken away, by device and then by problem.
+  /// All pins, including removed ones, by device and then by problem.
   [[nodiscard]] std::vector<Pin> pins();
   void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
 
-  /// Adds them in one transaction; what is there already is not added again. \returns how many of them were new
+  /// Adds measurements in one transaction, except those that are there already. \returns how many were new
   std::int64_t add(std::span<const Measurement> list);
-  /// Adds all that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
+  /// Adds all measurements that `source` passes; none if it throws. For a million of them, see Triggers::off.
   using AddOne = std::function<void(const MeasurementView&, std::string_view identity)>;
   using Source = std::function<void(const AddOne& add)>;
   std::int64_t add(const Source& source);
 
   struct Copied {
-    std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
+    std::int64_t measurements = 0, binaries = 0;  ///< number that the other store did not have
   };
-  /// Throws for a measurement that is not to be taken. Called on several threads at once.
-  /// \param number  which of the other stores has it
+  /// Throws for a measurement that must not be added. Called on several threads at once.
+  /// \param number  index of the other store that has it
   using CheckOne = std::function<void(std::size_t number, const MeasurementView&)>;
-  /// Ends the filling of a store of open_draft(): from here on it is as others are opened.
+  /// Ends the filling of a store of open_draft(): from now on it is a normal database.
   void end_draft();
-  /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction. Each measurement is
-  /// compared with its identity; of each other store all is of one moment.
-  /// \param triggers  off where it may be a million: threads read these ahead
-  /// \returns what of each was new
-  /// \throws NotReadable where one of the others is what fails, what `check` throws
+  /// Adds all measurements of other stores, and their intact binaries, in one transaction. Each measurement is compared
+  /// with its identity; each other store is read in one transaction.
+  /// \param triggers  off for up to a million measurements: threads then read ahead
+  /// \returns how many measurements and binaries of each store were new
+  /// \throws NotReadable if reading one of the others fails, and the errors of `check`
   std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries, Triggers triggers,
                             const CheckOne& check = {});
 
   struct Pruned {
     std::int64_t measurements = 0, binaries = 0;
   };
-  /// Takes out measurements made with templates that later ones of the same key and variant have replaced,
-  /// but not finals, the fastest of each key and templates, nor the last `keep` of each key; and binaries that
-  /// no measurement with the latest templates names.
+  /// Removes measurements made with templates that later ones of the same key and variant have replaced, but keeps
+  /// finals, the fastest of each key and templates, and the last `keep` of each key. Removes binaries that no
+  /// measurement with the latest templates names.
   /// \param rehearse  only counts, while others may write
   Pruned prune(std::int64_t keep, bool rehearse);
 
   enum class Depth : std::uint8_t {
-    schema,  ///< the texts of tables, indexes and triggers
-    pages,   ///< also each page: a second for a gigabyte
-    full,    ///< also whether indexes and counts are those of their tables: ten times as long
+    schema,  ///< the SQL of tables, indexes and triggers
+    pages,   ///< also every page: a second a gigabyte
+    full,    ///< also whether indexes and counts match their tables: ten times as long
   };
-  /// The depth of an examination before the first write to a file of that size.
+  /// The depth of the examination before the first write to a file of that size.
   [[nodiscard]] static Depth usual_depth(std::int64_t bytes) noexcept;
-  /// The file is still one that this ce can work with. \throws as require_ours()
+  /// Checks that the file still has this version's schema. \throws as require_ours()
   void expect_ours(const std::filesystem::path& path);
-  /// The first thing that is wrong; empty where nothing is. \throws SQLite::Exception where a page cannot be read
+  /// The first damage; empty if there is none. \throws SQLite::Exception if a page cannot be read
   [[nodiscard]] std::string first_damage(Depth depth);
-  /// What is damaged, one line each: pages, tables, references, binaries, measurements that are not as they were
-  /// written.
+  /// The damage, one line each: pages, tables, references, binaries, and measurements that do not match their
+  /// identities.
   [[nodiscard]] std::vector<std::string> damages();
-  /// What damages() says of a binary begins so.
+  /// The beginning of damages()' lines about binaries.
   static constexpr std::string_view damaged_binary = "binaries: the digest of ";
-  /// Takes out the binaries whose bytes have another digest: they are compiled again when they are needed.
+  /// Removes binaries that do not match their digests: they are compiled again when needed.
   /// \returns how many
   std::int64_t remove_damaged_binaries();
 
-  /// Gives room that nothing uses back to the file system.
+  /// Returns unused space to the file system.
   void vacuum();
-  /// Copies the write-ahead log into the file as far as readers let it, without waiting for any. Never fails: the log
-  /// stays what it was.
+  /// Copies the write-ahead log into the file as far as readers allow, without waiting. Never fails: in doubt the log
+  /// stays as it was.
   void checkpoint() noexcept;
 
   [[nodiscard]] Counts counts();
@@ -134,7 +134,7 @@ class Store {
  private:
   [[nodiscard]] std::string damaged_page(Depth depth);
   [[nodiscard]] std::string damaged_schema();
-  /// \throws SQLite::Exception(SQLITE_IOERR) where a part of the file or its log cannot be read
+  /// \throws SQLite::Exception(SQLITE_IOERR) if a part of the file or its log cannot be read
   void expect_all_bytes();
   std::int64_t add(const Source& source, Triggers triggers);
   [[nodiscard]] SQLite::Statement& prepared(std::string_view sql);
@@ -145,13 +145,13 @@ class Store {
   [[nodiscard]] bool has_pins();
   bool insert_pin(const Pin& pin);
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
-  /// \returns how many it has
+  /// \returns the number of the key's rows
   std::int64_t expect_whole(std::int64_t key_id);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;
-  /// Statements by their text. Declared after the database: statements must go first.
+  /// Statements by their text. Declared after the database: statements must be destroyed first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
   [[nodiscard]] KeyRows read(const Key& key, const std::string& select);
   const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;

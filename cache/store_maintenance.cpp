@@ -1,5 +1,5 @@
 /// \file
-/// What a Store does for the care of its database.
+/// The part of Store that maintains its database.
 
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
@@ -27,9 +27,9 @@
 namespace ce::cache {
 namespace {
 
-// Each config text begins with its variant and a slash. The latest templates of a variant are those of its
-// latest measurement. Verdicts count finals and checks: screenings stay as far as these leave room for them, and the
-// checks of what was replaced are counted alone, as those of today may be hundreds.
+// Each config text begins with its variant and a slash. The latest templates of a variant are those of its latest
+// measurement. Verdicts count finals and checks: screenings are kept only if these leave room for them, and checks of
+// replaced templates are counted separately, as the current templates may have hundreds.
 constexpr const char* find_superseded = R"sql(
 CREATE TEMP TABLE superseded AS
 WITH placed AS (
@@ -50,7 +50,7 @@ SELECT id, compile_key, stage > 0 OR place = 1 AS decides,
             ELSE age END AS age
 FROM placed WHERE template_digest <> latest)sql";
 
-/// The compile keys that measurements name, with spaces between those of one.
+/// The compile keys that measurements name, separated by spaces.
 std::string named_by(std::string_view measurements) {
   return fmt::format(R"sql(
 WITH RECURSIVE words (word, rest) AS (
@@ -62,14 +62,14 @@ SELECT DISTINCT word FROM words WHERE word <> '')sql",
                      measurements);
 }
 
-// What no measurement names stays: kernels that are not searched for.
+// Binaries that no measurement ever named stay: kernels that are not searched for.
 constexpr const char* replaced_binaries =
     "FROM binaries WHERE compile_key IN (SELECT word FROM temp.replaced) "
     "AND compile_key NOT IN (SELECT word FROM temp.named)";
 
 constexpr const char* pruned = "FROM temp.superseded WHERE NOT decides AND age > ?1";
 
-// In this order, so that nothing is referenced that goes.
+// In this order, so that no removed row is still referenced.
 constexpr std::array after_pruning{
     "DELETE FROM key_counts",
     "DELETE FROM environments WHERE id NOT IN (SELECT environment_id FROM measurements)",
@@ -83,7 +83,7 @@ SELECT name FROM keys WHERE id IN (
   SELECT key_id FROM (SELECT * FROM key_counts EXCEPT SELECT * FROM counted_keys)
   UNION SELECT key_id FROM (SELECT * FROM counted_keys EXCEPT SELECT * FROM key_counts)) ORDER BY name)sql";
 
-/// What SQLite found wrong with pages, in one line and without its heading.
+/// SQLite's message about damaged pages, in one line and without its heading.
 std::string page_damage(std::string line) {
   constexpr std::string_view heading = "*** in database main ***\n";
   if (line.starts_with(heading)) line.erase(0, heading.size());
@@ -91,8 +91,8 @@ std::string page_damage(std::string line) {
   return line;
 }
 
-/// While it lives, nothing looks for what refers to a row that goes: no index leads from an environment to its measurements,
-/// so that would be a look at all of them for each row. SQLite heeds this outside of transactions alone.
+/// While it lives, SQLite does not check references to a removed row: no index leads from an environment to its
+/// measurements, so each check would read all of them. SQLite accepts this setting only outside of transactions.
 class UncheckedReferences {
  public:
   explicit UncheckedReferences(SQLite::Database& database) : database_(database) {
@@ -111,7 +111,7 @@ class UncheckedReferences {
 Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   using enum SQLite::TransactionBehavior;
   const UncheckedReferences unchecked(*database_);
-  // To count takes the lock of no writer.
+  // Counting takes no write lock.
   SQLite::Transaction transaction(*database_, rehearse ? DEFERRED : IMMEDIATE);
   const auto run = [&](const std::string& sql, const auto&... values) {
     SQLite::Statement statement(*database_, sql);
@@ -179,7 +179,7 @@ void Store::expect_all_bytes() {
   for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
     sqlite3_file* file = nullptr;
     sqlite3_file_control(database_->getHandle(), "main", which, static_cast<void*>(&file));
-    if (file == nullptr || file->pMethods == nullptr) continue;  // a database in memory, or no log
+    if (file == nullptr || file->pMethods == nullptr) continue;  // a database in memory, or without a log
     const auto expect = [](int result) {
       if (result != SQLITE_OK && result != SQLITE_IOERR_SHORT_READ)
         throw SQLite::Exception("a part of it cannot be read", result);
@@ -203,7 +203,7 @@ std::string Store::damaged_schema() {
 
 std::string Store::first_damage(Depth depth) {
   if (depth != Depth::schema && !damaged_page(depth).empty()) {
-    // A page that a disk did not hand over is reported like one with another content.
+    // SQLite reports an unreadable page like a damaged one.
     expect_all_bytes();
     if (std::string damage = damaged_page(depth); !damage.empty()) return damage;
   }

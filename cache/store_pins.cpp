@@ -1,5 +1,5 @@
 /// \file
-/// What a Store knows of decisions of people. Few databases have any, so the table comes with the first pin.
+/// The part of Store for pins. Few databases have any, so the table is created with the first pin.
 
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Statement.h>
@@ -14,7 +14,8 @@
 namespace ce::cache {
 namespace {
 
-// Texts instead of a key's row: a key may be pinned before anything is measured, and prune takes out keys.
+// The table has texts instead of a key's row id: a key may be pinned before anything is measured, and prune removes
+// keys.
 constexpr const char* create_pins = R"sql(
 CREATE TABLE IF NOT EXISTS pins (
   device     TEXT NOT NULL,
@@ -25,7 +26,7 @@ CREATE TABLE IF NOT EXISTS pins (
   PRIMARY KEY (device, problem)
 ) WITHOUT ROWID)sql";
 
-// Of two of the same time the greater text, so that databases can be merged in any order.
+// If two pins have equal times, the one with the greater text counts, so that databases can be merged in any order.
 constexpr const char* put_pin = R"sql(
 INSERT INTO pins (device, problem, config, why, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (device, problem) DO UPDATE SET

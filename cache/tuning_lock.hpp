@@ -9,14 +9,14 @@
 
 namespace ce::cache {
 
-/// Its holder tunes the key; all others wait, or do without.
+/// The right to tune a key. Others wait for its holder, or go on without a winner.
 using TuningLock = FileLock;
 
-/// The file of the tuning lock of a key. \param id  Key::id()
+/// The path of a key's tuning lock. \param id  Key::id()
 [[nodiscard]] std::filesystem::path tuning_lock_file(const std::filesystem::path& database,
                                                      const std::string& id);
 
-/// Removes what processes of this user left behind that were killed while they held tuning locks.
+/// Removes tuning locks that killed processes of this user left behind.
 void remove_abandoned_tuning_locks(const std::filesystem::path& database) noexcept;
 
 }  // namespace ce::cache

@@ -13,7 +13,7 @@
 namespace ce {
 namespace {
 
-/// Before a problem that could not be settled is tried again.
+/// Pause before a problem that could not be settled is tried again.
 constexpr std::chrono::milliseconds pause{100};
 
 }  // namespace
@@ -28,7 +28,7 @@ void Background::add(const generator::Problem& bucket, const generator::Problem&
   added_.notify_one();
 }
 
-/// \returns whether the thread is there now; where it cannot be started, the next caller tries again
+/// \returns whether the thread runs now; if it cannot be started, the next caller tries again
 bool Background::start_once() {
   if (thread_.joinable()) return true;
   try {
@@ -44,11 +44,11 @@ bool Background::start_once() {
 void Background::stop() {
   {
     const std::lock_guard lock(mutex_);
-    stopped_ = true;  // no thread starts any more
+    stopped_ = true;  // no thread is started any more
     thread_.request_stop();
-    if (id_ == std::this_thread::get_id()) return;  // as from a log sink; the owner waits
+    if (id_ == std::this_thread::get_id()) return;  // for example, from a log sink; the owner waits
   }
-  const std::lock_guard lock(joining_);  // who comes second waits, too
+  const std::lock_guard lock(joining_);  // a second caller waits, too
   if (thread_.joinable()) thread_.join();
   has_stopped_ = true;
 }

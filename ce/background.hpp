@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A thread that tunes while calls go on. Not installed.
+/// Tunes on a background thread. Not installed.
 
 #include <atomic>
 #include <condition_variable>
@@ -15,11 +15,11 @@
 
 namespace ce {
 
-/// Thread-safe. The thread starts with the first problem; the end of this object asks it to stop and waits.
+/// Thread-safe. The first problem starts the thread; the destructor asks it to stop and waits.
 class Background {
  public:
   /// Settles one problem. Must not throw.
-  /// \returns whether it is settled; false to be asked again later
+  /// \returns whether it is settled; if not, it is called again later
   using Task = std::function<bool(const generator::Problem&, const std::stop_token&)>;
 
   explicit Background(Task task) : task_(std::move(task)) {}
@@ -27,15 +27,14 @@ class Background {
   Background& operator=(const Background&) = delete;
   ~Background() { stop(); }
 
-  /// Each problem is taken once, however often it is added; none where no thread can be started.
-  /// \param bucket  the same for all problems that share a kernel
+  /// Adds a problem, unless it was added before. Does nothing if no thread can be started.
+  /// \param bucket  equal for all problems that share a kernel
   void add(const generator::Problem& bucket, const generator::Problem& problem);
 
-  /// What is not settled by then stays as it is, and nothing is taken any more. Returns when nothing is at work; from a
-  /// Task, at once.
+  /// Accepts and settles no further problems. Returns when the running task has ended; from within a Task, at once.
   void stop();
 
-  /// Whether stop() has returned: nothing is settled any more.
+  /// Whether stop() was called: nothing is settled any more.
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
 
  private:
@@ -45,10 +44,10 @@ class Background {
   Task task_;
   std::mutex mutex_;
   std::condition_variable_any added_;
-  std::vector<generator::Problem> seen_;    ///< buckets
-  std::deque<generator::Problem> waiting_;  ///< the next one first
+  std::vector<generator::Problem> seen_;    ///< buckets of added problems
+  std::deque<generator::Problem> waiting_;  ///< buckets to settle, the next one first
   bool stopped_ = false;
-  std::thread::id id_;  ///< of the thread, also while another one joins it
+  std::thread::id id_;  ///< the thread's id, kept while another thread joins it
   std::mutex joining_;
   std::atomic<bool> has_stopped_ = false;
   std::jthread thread_;

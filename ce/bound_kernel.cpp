@@ -6,7 +6,7 @@
 namespace ce {
 namespace {
 
-/// To the boundary that vector accesses need.
+/// Rounds up to the alignment of vector accesses.
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 bool can_meet_bad_targets(const generator::Problem& problem) {
@@ -27,7 +27,7 @@ BoundKernel::BoundKernel(const PlanTable::Entry& entry, const Request& request)
   steps_ = kernel.launches(request.problem, launches_).size();
   const std::int64_t own = generator::workspace_bytes(request.problem), partials = kernel.partial_bytes();
   if (own > 0 || partials > 0 || kernel.takes_rows()) {
-    // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
+    // Partial results always lie behind the head of a workspace: its counters must be zero between calls.
     partials_begin_ = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
     scratch_bytes_ = partials_begin_ + partials;
   }

@@ -17,28 +17,27 @@
 
 namespace ce {
 
-/// What a call launches, with nothing left to decide: the inside of a Plan, and what is known of a call that a thread
-/// makes again. For one thread at a time. Nothing has to be destroyed; the Context that chose the kernel must outlive its
-/// uses.
+/// The launches of a call, with nothing left to decide: the contents of a Plan, and of a call that a thread repeats.
+/// Not thread-safe. It has a trivial destructor; the Context that chose the kernel must outlive its uses.
 class BoundKernel {
  public:
-  /// \param entry  must outlive it
+  /// \param entry  must outlive this object
   BoundKernel(const PlanTable::Entry& entry, const Request& request);
 
   [[nodiscard]] const Choice& choice() const noexcept { return *choice_; }
 
-  /// Whether calls of this thread on the stream are the launches with the arguments as they are.
+  /// Whether a call of this thread on the stream can launch with the current arguments.
   [[nodiscard]] bool is_ready_on(Stream stream) const noexcept {
     return (stream_ == stream && ready_ == Ready::on_a_stream) || is_ready_everywhere();
   }
-  /// The same of any thread and stream.
+  /// Whether a call of any thread on any stream can.
   [[nodiscard]] bool is_ready_everywhere() const noexcept { return ready_ == Ready::everywhere; }
-  /// Finds the scratch memory and the status that a call of this thread on the stream needs. Ready afterwards, unless the
-  /// memory is lent for that one call.
+  /// Finds the scratch memory and the status for a call of this thread on the stream. It is ready afterwards, unless
+  /// the memory is lent for that one call.
   /// \throws as Workspaces::get()
   void make_ready(Stream stream, Workspaces& workspaces, Statuses& statuses);
 
-  /// Becomes a call on other tensors that lie alike.
+  /// Replaces the tensors by others with the same layout.
   template <class Tensors>
   void move(const Tensors& tensors) noexcept {
     set_addresses(tensors, arguments_);
@@ -54,14 +53,14 @@ class BoundKernel {
   enum class Ready : std::uint8_t { nowhere, on_a_stream, everywhere };
 
   const Choice* choice_;
-  Stream stream_ = nullptr;  ///< where it is ready on one
+  Stream stream_ = nullptr;  ///< with Ready::on_a_stream: that stream
   Ready ready_ = Ready::nowhere;
-  bool counts_bad_targets_;  ///< into a TargetStatus of the stream
+  bool counts_bad_targets_;  ///< uses a TargetStatus of the stream
   generator::Operation operation_;
   std::int64_t scratch_bytes_ = 0;   ///< 0: none
-  std::int64_t partials_begin_ = 0;  ///< where partial statistics begin in it
+  std::int64_t partials_begin_ = 0;  ///< offset of the partial results in it
   tuner::Kernel::Launches launches_;
-  std::size_t steps_ = 0;  ///< of the launches; the others are room
+  std::size_t steps_ = 0;  ///< number of launches; further entries are unused
   Arguments arguments_;
 };
 

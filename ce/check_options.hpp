@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// What can be wrong with the options of a Context. Not installed.
+/// Checks the options of a Context. Not installed.
 
 #include "ce/context.hpp"
 
 namespace ce {
 
-/// Refuses what shows to be wrong without a device or a database, and without the environment. \throws InvalidArgument
+/// Checks everything that needs neither a device nor a database nor the environment. \throws InvalidArgument
 void check_options(const ContextOptions& options);
 
 }  // namespace ce

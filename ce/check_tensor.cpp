@@ -18,8 +18,8 @@ std::string field(std::string_view name, std::string_view member) {
   return fmt::format("{}.{}", name, member);
 }
 
-/// Rows of adjacent elements, evenly apart, as most tensors are, and few enough for 64 bits: nothing is wrong
-/// with their sizes and strides. Spares a warm call the divisions of the checks that follow.
+/// Whether the tensor is of the usual kind: contiguous rows at equal distances, and few enough for 64 bits. Its sizes
+/// and strides are then valid. Spares a warm call the divisions of the checks below.
 bool is_plain(const ConstTensor& tensor) {
   constexpr std::int64_t most_rows = std::int64_t{1} << 31, longest_row = std::int64_t{1} << 28;
   const std::int64_t step = tensor.row_stride != contiguous ? tensor.row_stride : tensor.columns;
@@ -42,7 +42,7 @@ void check_sizes(std::string_view name, const ConstTensor& tensor) {
                           "0 where batch_rows is 0");
 }
 
-/// Elements that are in each other's way, and distances that 64 bits do not hold.
+/// Rejects elements that overlap, and distances that 64 bits do not hold.
 void check_strides(std::string_view name, const ConstTensor& tensor) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   struct Dimension {
@@ -66,7 +66,8 @@ void check_strides(std::string_view name, const ConstTensor& tensor) {
   }};
   for (const std::size_t i : {0, 1, 0})
     if (dimensions[i + 1].stride < dimensions[i].stride) std::swap(dimensions[i], dimensions[i + 1]);
-  // From the closest elements to the farthest: each step must leave behind all that lies closer.
+  // Dimensions from the smallest stride to the largest: each stride must be longer than all smaller dimensions
+  // together.
   std::int64_t reach = 1;
   for (const auto& [stride_name, size, stride] : dimensions) {
     if (size <= 1) continue;

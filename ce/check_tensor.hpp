@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What can be wrong with the tensors of a call. Not installed.
+/// Checks the tensors of a call. Not installed.
 
 #include <array>
 #include <cstddef>
@@ -15,41 +15,40 @@
 
 namespace ce {
 
-/// A tensor of either kind, as it lies in memory: both have the same members in the same places, and may be read as each
-/// other.
+/// A tensor of either kind. Both kinds have the same members at the same offsets, and may be read as each other.
 [[nodiscard]] inline const ConstTensor* view_of(const ConstTensor& tensor) noexcept { return &tensor; }
 [[nodiscard]] inline const ConstTensor* view_of(const Tensor& tensor) noexcept {
   static_assert(sizeof(Tensor) == sizeof(ConstTensor) && std::is_standard_layout_v<Tensor>);
   return reinterpret_cast<const ConstTensor*>(&tensor);
 }
 
-/// The number of an enumerator, for messages about those that have no name.
+/// The number of an enumerator, for messages about an invalid one.
 template <class Enum>
 [[nodiscard]] std::string number_of(Enum value) {
   return std::to_string(static_cast<int>(value));
 }
 
-/// The name, or the number of what is no DType; for messages.
+/// The name of a DType, or the number of an invalid one; for messages.
 [[nodiscard]] std::string text_of(DType dtype);
 
 [[noreturn]] void refuse_null(std::string_view name);
 
-/// Whether an optional tensor was given. \throws InvalidArgument for rows without data
+/// Whether an optional tensor was given. \throws InvalidArgument for a tensor with rows but without data
 [[nodiscard]] inline bool is_given(std::string_view name, const ConstTensor& tensor) {
   if (tensor.data == nullptr && tensor.rows != 0) refuse_null(name);
   return tensor.data != nullptr;
 }
 
-/// Whether nothing was given where there must be `rows` rows.
+/// Whether a tensor with `rows` rows was not given.
 [[nodiscard]] inline bool is_missing(const ConstTensor& tensor, std::int64_t rows) noexcept {
   return tensor.data == nullptr && tensor.rows == 0 && rows != 0;
 }
 
-/// Refuses a call whose tensor is missing.
+/// Throws for a missing tensor.
 [[noreturn]] void refuse_missing(std::string_view name, std::string_view expected);
 
-/// For a tensor that every call of the operation has: a call without rows describes them, with their columns or dtype.
-/// \throws InvalidArgument where it is as Tensor{} is
+/// For a tensor that every call of the operation must have: a call without rows describes it by its columns or dtype.
+/// \throws InvalidArgument if it equals Tensor{}
 inline void require(std::string_view name, const ConstTensor& tensor) {
   if (tensor.data == nullptr && tensor == Tensor{})
     refuse_missing(name, "a tensor; one without rows says how many columns they would have");
@@ -58,41 +57,40 @@ inline void require(std::string_view name, const ConstTensor& tensor) {
 /// "1 element", "8 elements".
 [[nodiscard]] std::string text_of_count(std::int64_t elements);
 
-/// Shape, strides and memory of one tensor by itself. \throws InvalidArgument
+/// Checks shape, strides and memory of one tensor. \throws InvalidArgument
 void check_tensor(std::string_view name, const ConstTensor& tensor, const runtime::Device& device);
 
-/// \param why  whose dtype it is
+/// \param why  the tensor whose dtype it must be
 /// \throws InvalidArgument
 void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted, std::string_view why);
 
-/// For f32 or the dtype of the logits. \throws InvalidArgument
+/// Accepts f32 or the dtype of the logits. \throws InvalidArgument
 void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits);
 
-/// Rows, columns and dtype of a matrix. \throws InvalidArgument
+/// Checks rows, columns and dtype of a matrix. \throws InvalidArgument
 void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,
                       const ConstTensor& model);
 
-/// What most vectors are.
+/// Whether the tensor has the usual form of a vector.
 [[nodiscard]] inline bool is_column(const ConstTensor& tensor, std::int64_t count) noexcept {
   return tensor.rows == count && tensor.columns == 1 && tensor.row_stride == contiguous &&
          tensor.batch_rows == 0;
 }
 
-/// Whether the tensor is `count` elements, one after the other, as one column or as one row.
+/// Whether the tensor is `count` contiguous elements, as one column or as one row.
 [[nodiscard]] bool is_vector(const ConstTensor& tensor, std::int64_t count);
 
-/// Its shape and strides, for messages.
+/// The shape and strides, for messages.
 [[nodiscard]] std::string text_of_view(const ConstTensor& tensor);
 
 [[noreturn]] void refuse_vector(std::string_view name, const ConstTensor& tensor, std::int64_t count);
 
-/// \throws InvalidArgument where it is not
+/// \throws InvalidArgument if it is not such a vector
 inline void check_vector(std::string_view name, const ConstTensor& tensor, std::int64_t count) {
   if (!is_column(tensor, count) && !is_vector(tensor, count)) refuse_vector(name, tensor, count);
 }
 
-/// Addresses of a tensor that check_tensor() has let pass, from its first byte to behind its last; none
-/// without rows.
+/// The address range of a tensor that check_tensor() has accepted; empty without rows.
 struct Extent {
   std::uintptr_t start = 0, end = 0;
 };
@@ -105,14 +103,15 @@ struct Extent {
   return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;
 }
 
-/// How many tensors CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
+/// The number of tensors of CrossEntropy. ce/known_call.hpp asserts that no operation has more.
 inline constexpr std::size_t most_tensors = 20;
 
-/// The memory of a call's tensors: what is written is of one tensor alone. What is only read may overlap.
+/// The memory of a call's tensors: memory that is written belongs to one tensor only. Memory that is only read may
+/// overlap.
 class CallMemory {
  public:
-  /// \param written  by the kernels
-  /// \throws InvalidArgument naming the tensor, where it overlaps one added before and either is written
+  /// \param written  whether the kernels write it
+  /// \throws InvalidArgument naming the tensor, if it overlaps an earlier one and either is written
   void add(std::string_view name, const ConstTensor& tensor, bool written) {
     const Extent extent = extent_of(tensor);
     for (std::size_t i = 0; i < count_; ++i) {
@@ -133,7 +132,7 @@ class CallMemory {
     Extent extent;
     bool written;
   };
-  std::array<Entry, most_tensors> entries_;  ///< those that are counted are set
+  std::array<Entry, most_tensors> entries_;  ///< only the counted ones are set
   std::size_t count_ = 0;
 };
 

@@ -22,16 +22,16 @@ namespace {
 using generator::Problem;
 using namespace std::chrono_literals;
 
-/// Between two looks at a tuning lock that another process holds: the first, and the longest.
+/// Pause between two attempts at a tuning lock of another process: the first and the longest.
 constexpr std::chrono::milliseconds first_pause = 2ms, longest_pause = 100ms;
 
-/// Between two looks of calls that have waited in vain before.
+/// Pause between two attempts of calls that have waited in vain before.
 constexpr std::chrono::milliseconds look_again_after = 250ms;
 
-/// Before a problem is tuned that memory was too short for.
+/// Pause before a problem is tuned again for which memory was too short.
 constexpr std::chrono::seconds memory_again_after = 60s;
 
-/// Processes that begin within that time of each other may be ranks of one job.
+/// Processes that begin within this time of each other may be ranks of one job.
 constexpr std::chrono::minutes ranks_begin_within = 10min;
 
 std::string recently() {
@@ -39,10 +39,10 @@ std::string recently() {
   return utc_text({.tv_sec = std::chrono::system_clock::to_time_t(since), .tv_nsec = 0});
 }
 
-/// Of a call that knows of none: no stream of its thread is captured.
+/// For callers without a stream: no stream of the thread is captured.
 constexpr Stream no_stream = nullptr;
 
-/// A kernel of a database that this machine found wrong.
+/// A kernel from a database that this machine found wrong.
 class WrongAnswer : public Error {
  public:
   WrongAnswer(const Problem& problem, const generator::Config& config, std::string words)
@@ -128,17 +128,17 @@ void Chooser::use(const std::string& key, const std::string& config) {
 
 void Chooser::stop_background() {
   background_.stop();
-  // Who tunes at this moment, at the end of the program perhaps the very thread that ends it, is not waited for.
+  // Does not wait for a thread that is tuning now; at the end of the program it may be the very thread that ends it.
   if (const auto turn = turns_.take_until({}, Clock::now())) tuner_.finish();
 }
 
 // ---- tuning --------------------------------------------------------------------------------------------
 
-/// Where waiting for the search of another was in vain, or memory too short, later calls do not wait, and do not look at
-/// each call.
+/// If waiting for another search was in vain, or memory was too short, later calls do not wait, and only retry after a
+/// pause.
 const PlanTable::Entry& Chooser::tuned(const Problem& problem, Stream stream) {
   const std::string key = tuner_.key(problem).id();
-  // Who tunes takes up to twice the budget, and ends what has begun.
+  // A search takes up to twice the budget, and finishes work that has begun.
   const double patience_s = 3 * tuner_.settings().budget_s;
   auto deadline = patience_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                       std::chrono::duration<double>(patience_s))
@@ -186,7 +186,7 @@ void Chooser::put_off(const std::string& key, Clock::duration pause) {
   look_again_[key] = Clock::now() + pause;
 }
 
-/// \returns whether nothing is left to do for the problem
+/// \returns whether the problem is settled
 bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
   try {
     const auto turn = turns_.take(tuner_.key(problem).id(), Clock::time_point::max());
@@ -198,7 +198,7 @@ bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& 
   }
 }
 
-/// The problem stays with what it has.
+/// The problem keeps its current kernel.
 void Chooser::give_up(const Problem& problem, const std::string& reason) {
   const std::string title = generator::title(problem);
   log_once(
@@ -211,8 +211,8 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
   }
 }
 
-/// For the thread that has the turn.
-/// \param is_mine  receives whether this call did what there was to do, and not another before it
+/// Must be called with the tuning mutex.
+/// \param is_mine  receives whether this call did the work, and not an earlier one
 /// \returns nothing while another process holds the tuning lock
 const PlanTable::Entry* Chooser::try_to_tune(const Problem& problem, Stream stream,
                                              const std::stop_token& stop, bool* is_mine) {
@@ -221,7 +221,7 @@ const PlanTable::Entry* Chooser::try_to_tune(const Problem& problem, Stream stre
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto lock = cache_.try_tuning_lock(tuner_.key(problem));
   if (!lock) return nullptr;
-  chosen = finished(problem, stream);  // by its holder before
+  chosen = finished(problem, stream);  // by the previous holder
   if (chosen == nullptr && tuner_.ask_remote(problem)) chosen = finished(problem, stream);
   if (chosen != nullptr) return chosen;
   if (is_mine != nullptr) *is_mine = true;
@@ -242,7 +242,7 @@ const PlanTable::Entry& Chooser::from_tuning(const Problem& problem, const std::
 
 // ---- looking up ----------------------------------------------------------------------------------------
 
-/// What the table or the database has, if its search came to an end.
+/// The kernel in the table, or the database's winner, if its search is finished.
 const PlanTable::Entry* Chooser::finished(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
   const PlanTable::Entry* chosen = plans_.find(problem);
@@ -265,8 +265,7 @@ const PlanTable::Entry& Chooser::frozen(const Problem& problem, Stream stream) {
       missing_);
 }
 
-/// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
-/// tells the truth.
+/// The best kernel without tuning. An entry with another reason is replaced, so that Choice::reason is true.
 const PlanTable::Entry& Chooser::fallback(const Problem& problem, Stream stream, const std::string& why,
                                           bool provisional) {
   const std::lock_guard lock(looking_);
@@ -301,8 +300,8 @@ Chooser::Known Chooser::best_known(const Problem& problem, const std::string& wh
   return {.kernel = std::move(found.kernel), .choice = std::move(choice)};
 }
 
-/// What the databases say is best, compiles here and is right here: what is not is quarantined, where the compiler is not
-/// at fault, and they are asked again.
+/// The databases' best config that compiles and is right here. A config that does not or is not is quarantined, unless
+/// the compiler is at fault, and the databases are asked again.
 Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted wanted) {
   std::optional<generator::Config> broken;
   while (const auto decision = tuner_.known_winner(problem)) {
@@ -315,7 +314,7 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
       found.is_winner = serves && found.kernel;
       return found;
     } catch (const CompileError& error) {
-      if (config == broken) throw;  // its quarantine could not be kept
+      if (config == broken) throw;  // its quarantine could not be stored
       if (!compiles_another(problem, config)) throw;
       quarantine(problem, *decision, "does not compile: " + error.log(),
                  fmt::format("does not compile here and is left out; its source is {}", error.source_path()));
@@ -329,8 +328,9 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
   return {};
 }
 
-/// Whether a search of this process may find a better one: that of what is known was cut short, or had too little memory.
-/// One that was cut short lately may be of a rank of the same job, which runs what it found: all ranks are to run the same.
+/// Whether a search of this process may find a better winner: the known one's was cut short, or had too little memory.
+/// A search that was cut short recently may belong to a rank of the same job, which runs its winner: all ranks must run
+/// the same.
 bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decision) const {
   if (!decision.pinned.empty()) return false;
   const cache::Measurement& winner = decision.winner.measurement;
@@ -338,7 +338,7 @@ bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decisio
          tuner_.is_of_short_memory(problem, decision);
 }
 
-/// Whether the compiler works at all.
+/// Whether the compiler works at all, tried with another config.
 bool Chooser::compiles_another(const Problem& problem, const generator::Config& config) {
   for (const generator::Config& other : tuner::safe_defaults(problem, device_.model())) {
     if (other == config) continue;
@@ -353,7 +353,7 @@ bool Chooser::compiles_another(const Problem& problem, const generator::Config& 
   return false;
 }
 
-/// In the user's database, also where the winner is of one below it.
+/// Adds the quarantine to the user's database, even if the winner comes from a layer below.
 void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision, const std::string& reason,
                          const std::string& said) {
   const cache::Measurement& winner = decision.winner.measurement;
@@ -364,12 +364,12 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .outcome = cache::Outcome::quarantined,
               .reason = tuner::kept_reason(reason),
               .environment = tuner::environment_now(device_),
-              .created_at = std::max(utc_now(), winner.created_at)});  // clocks differ; it comes after
+              .created_at = std::max(utc_now(), winner.created_at)});  // clocks may differ
   log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",
                                           generator::title(problem), winner.config, said));
 }
 
-/// What another machine measured, or an import says, serves once this one has seen that its answer is right.
+/// A winner from another machine or an import serves once this machine has found its answer right.
 /// \throws CompileError, WrongAnswer
 Chooser::Known Chooser::from_database(const Problem& problem, Stream stream,
                                       const tuner::Decision& decision) {
@@ -387,7 +387,7 @@ Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const ge
                                  Choice choice) {
   tuner::Kernel kernel(device_, program);
   if (!tuner::is_verified(device_, cache_, kernel)) {
-    // That takes memory and other streams, which would end the capture.
+    // Verification takes memory and other streams, which would end the capture.
     if (device_.capturing(stream)) return {.kernel = {}, .unverified = "the stream is being captured"};
     try {
       const std::uint64_t seed = tuner_.settings().seed;
@@ -396,14 +396,14 @@ Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const ge
     } catch (const OutOfMemory& error) {
       return {.kernel = {}, .unverified = error.what()};
     } catch (const DeviceError& error) {
-      device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
+      device_.synchronize(device_.trial_stream());  // throws if the fault has destroyed the context
       throw WrongAnswer(problem, kernel.config(), std::string("fault: ") + error.what());
     }
   }
   return {.kernel = std::move(kernel), .choice = std::move(choice)};
 }
 
-/// What use() was told, if it can run: else this rank chooses for itself, and the log says why.
+/// The config of use(), if it can run: otherwise this rank chooses for itself, and the log says why.
 const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
   const PlanTable::Entry* before = plans_.find(problem);
@@ -419,7 +419,7 @@ const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
       Known found = verified(problem, stream, build(problem, config),
                              {.origin = Origin::told, .reason = "the rank that decides for all runs it"});
       if (found.kernel) return &put(problem, *std::move(found.kernel), std::move(found.choice));
-      if (device_.capturing(stream)) return nullptr;  // a later call looks again
+      if (device_.capturing(stream)) return nullptr;  // a later call tries again
       why = found.unverified;
     }
   } catch (const Error& error) {
@@ -438,8 +438,9 @@ generator::Program Chooser::build(const Problem& problem, const generator::Confi
   return program;
 }
 
-/// With what the Choice says of any kernel: its config and key. It gives way to what use() was told during the search that
-/// found it, or of which nothing could be loaded yet. What the table has already it gets no second time: it forgets nothing.
+/// Adds a kernel to the table, and completes its Choice by config and key. The entry is provisional if use() named
+/// another config meanwhile, or one that could not be loaded yet. An equal entry is not added again: the table never
+/// removes entries.
 const PlanTable::Entry& Chooser::put(const Problem& problem, tuner::Kernel kernel, Choice choice) {
   choice.config = generator::to_text(kernel.config());
   choice.key = tuner_.key(problem).id();

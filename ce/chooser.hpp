@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which kernel runs for a problem. Not installed.
+/// Chooses the kernel for a problem. Not installed.
 
 #include <atomic>
 #include <chrono>
@@ -25,31 +25,31 @@
 
 namespace ce {
 
-/// The kernels chosen so far; behind them what the database knows, and behind that the tuner. Thread-safe.
+/// The kernels chosen so far; then the results in the database, then the tuner. Thread-safe.
 ///
-/// One thread at a time tunes, and only that one may hold a tuning lock; it waits for no other while it does. So
-/// neither threads nor processes can wait for each other in a circle. Threads that look up do not wait for
-/// the one that tunes. A call waits for the search of its problem by another thread or process, at most as
-/// long as the budget of a search.
+/// One thread at a time tunes, and only that thread may hold a tuning lock; it waits for no other meanwhile. So neither
+/// threads nor processes can wait for each other in a circle. Threads that look up kernels do not wait for the thread
+/// that tunes. A call waits for the search of its problem by another thread or process, at most three times the budget
+/// of a search.
 class Chooser {
  public:
-  /// Both must outlive the Chooser.
+  /// Both references must outlive the Chooser.
   Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, Policy policy);
 
-  /// Never tunes for a stream that is being captured. What it returns stays good as long as the Chooser.
-  /// \throws InvalidArgument for a problem that is none, NotTuned, Unsupported, CompileError, DeviceError
+  /// Never tunes for a stream that is being captured. The result is valid as long as the Chooser.
+  /// \throws InvalidArgument for an invalid problem, NotTuned, Unsupported, CompileError, DeviceError
   const PlanTable::Entry& choose(const generator::Problem& problem, Stream stream);
 
-  /// Problems of the key run the config from here on, where this device can and does not have it in quarantine; what was
-  /// chosen for them before gives way. So ranks run what one of them decided.
+  /// Makes problems of the key run the config from now on, if this device supports it and has not quarantined it;
+  /// replaces earlier choices. So ranks run the config that one of them chose.
   void use(const std::string& key, const std::string& config);
 
   [[nodiscard]] Policy policy() const noexcept { return policy_; }
 
-  /// How many kernels had to be compiled.
+  /// Number of kernels that had to be compiled.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
-  /// Ends tuning in the background for good, and waits for what the last search was still compiling.
+  /// Ends tuning in the background for good, and waits for builds of the last search.
   void stop_background();
 
  private:
@@ -68,10 +68,10 @@ class Chooser {
   const PlanTable::Entry& fallback(const generator::Problem& problem, Stream stream, const std::string& why,
                                    bool provisional);
   struct Known {
-    std::optional<tuner::Kernel> kernel;  ///< none where nothing is known, or it may not serve
-    Choice choice{};                      ///< put() says of what
-    bool is_winner = false;               ///< of a search that came to its end
-    std::string unverified{};             ///< why what is known could not be verified now, and may not serve
+    std::optional<tuner::Kernel> kernel;  ///< none if no kernel is known, or if it may not serve
+    Choice choice{};                      ///< put() adds config and key
+    bool is_winner = false;               ///< its search is finished
+    std::string unverified{};  ///< why the known kernel could not be verified now, and may not serve
   };
   Known best_known(const generator::Problem& problem, const std::string& why);
   enum class Wanted : std::uint8_t { anything, winner };
@@ -90,21 +90,21 @@ class Chooser {
   runtime::Device& device_;
   cache::Cache& cache_;
   const Policy policy_;
-  const std::string recent_;  ///< as the database has times: nothing cut short since then is gone on with
+  const std::string recent_;  ///< a time: searches that were cut short since then are not continued
   PlanTable plans_;
   Compiled compiled_;
 
-  /// Guards what looks up, loads and puts into the table; no thread waits for a turn with it.
+  /// Guards lookups, loading and additions to the table; no thread waits for the tuning mutex while holding it.
   std::mutex looking_;
-  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that cannot be tuned just now
-  std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
+  std::map<std::string, Clock::time_point> look_again_;  ///< by key: time of the next attempt to tune
+  std::vector<std::string> missing_;                     ///< problems that Policy::frozen did not find
   std::map<std::string, std::string> told_;              ///< by key: configs of use()
-  std::atomic<bool> is_told_ = false;                    ///< of any
+  std::atomic<bool> is_told_ = false;                    ///< whether told_ has entries
 
-  TuningTurns turns_;  ///< with the tuner, and the one tuning lock
+  TuningTurns turns_;  ///< held with the tuner, and with the only tuning lock
   tuner::Tuner tuner_;
 
-  Background background_;  ///< last: ends before what it uses
+  Background background_;  ///< last: ends before the members that it uses
 };
 
 }  // namespace ce

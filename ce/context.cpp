@@ -46,7 +46,7 @@ tuner::Settings settings_for(const runtime::Device& device, const ContextOptions
   tuner::Settings settings = tuner::Settings::for_device(device.model());
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
   if (const std::optional<double> seconds = options.tuning_seconds) {
-    constexpr double longest = 1e9;  // that clocks can add up
+    constexpr double longest = 1e9;  // clocks can add this many seconds
     settings.budget_s = *seconds < longest ? *seconds : 0;
   }
   return settings;
@@ -64,12 +64,13 @@ bool takes_any_order(const ContextOptions& options) {
 
 template <AnyOperation Operation>
 constinit thread_local KnownCalls<Operation> known_calls;
-/// Of those of this thread's calls.
+/// The default Context among this thread's calls.
 constinit thread_local Context* latest_default = nullptr;
 
-/// Numbers of Contexts, each for one alone.
+/// The number of the latest Context; each Context has its own.
 constinit std::atomic<std::uint64_t> latest_number = 0;
-/// Up to here they are of processes that forked this one: their threads and what these have locked are not here.
+/// Contexts up to this number belong to processes that forked this one: their threads, and locks of these threads, do
+/// not exist here.
 constinit std::atomic<std::uint64_t> latest_of_parents = 0;
 
 bool is_of_parent(std::uint64_t number) noexcept {
@@ -81,7 +82,7 @@ void forget_known_calls() noexcept {
   (known_calls<Operations>.forget_all(), ...);
 }
 
-/// So that calls of known problems need not ask in which process they are.
+/// Called after fork(), so that calls of known problems need not check which process they are in.
 void forget_parents() noexcept {
   latest_of_parents.store(latest_number.load());
   latest_default = nullptr;
@@ -106,7 +107,7 @@ Context::Impl::Impl(const ContextOptions& given)
   start_stats_file();
 }
 
-/// All arguments but those that a stream brings: scratch memory and status.
+/// All arguments except those that depend on the stream: scratch memory and status.
 template <AnyOperation Operation>
 Request Context::Impl::bind(const Operation& operation, const typename Operation::Tensors& tensors) {
   require_own_process();
@@ -125,7 +126,7 @@ void Context::Impl::require_own_process() const {
         "call ce::run(), which does");
 }
 
-/// Finds scratch memory and status first.
+/// Finds scratch memory and status, then launches.
 void Context::Impl::launch_anew(BoundKernel& kernel, Stream stream) {
   const runtime::Session session(*device);
   kernel.make_ready(stream, workspaces, statuses);
@@ -179,7 +180,7 @@ void require_host_memory(const char* name, const void* data, std::size_t bytes) 
 Memory::Memory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Memory::Memory(Memory&&) noexcept = default;
 Memory& Memory::operator=(Memory&&) noexcept = default;
-/// In a child of fork() it is left as it is, like its Context.
+/// In a child of fork() the memory is leaked, like its Context.
 Memory::~Memory() {
   if (impl_ && is_of_parent(impl_->context)) static_cast<void>(impl_.release());
 }
@@ -204,9 +205,9 @@ struct Plan::Impl {
   Impl(Context::Impl& its_context, const Request& without_rows) : context(its_context), call(without_rows) {}
 
   Context::Impl& context;
-  const std::variant<BoundKernel, Request> call;  ///< without rows there is nothing to launch
+  const std::variant<BoundKernel, Request> call;  ///< without rows, nothing is launched
 
-  /// The kernel with scratch memory for a thread and a stream: one pair's, the first that ran.
+  /// The kernel with scratch memory for one thread and stream: the first that ran.
   struct Ready {
     const void* thread;
     BoundKernel kernel;
@@ -215,7 +216,7 @@ struct Plan::Impl {
   mutable std::atomic<Progress> progress = Progress::none;
   mutable std::optional<Ready> ready;
 
-  /// Out of the way of calls that are ready.
+  /// A separate function, out of the way of calls that are ready.
   [[gnu::noinline]] void launch_anew(Stream stream) const {
     BoundKernel kernel = std::get<BoundKernel>(call);
     context.launch_anew(kernel, stream);
@@ -257,7 +258,7 @@ Context::Context(const ContextOptions& options) {
   check_options(options);
   impl_ = std::make_unique<Impl>(options);
 }
-/// In a child of fork() it is left as it is: no thread goes on with what the parent's were at.
+/// In a child of fork() it is leaked: the threads of the parent do not exist there.
 Context::~Context() {
   const DefaultFloatingEnvironment environment;
   if (impl_ && is_of_parent(impl_->number)) static_cast<void>(impl_.release());
@@ -277,7 +278,7 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
   });
 }
 
-/// The default Context that this thread used last still is where its CUDA context is current.
+/// The default Context that this thread used last is still the right one if its CUDA context is current.
 template <AnyOperation Operation>
 const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
   if (latest_default != nullptr)
@@ -316,7 +317,7 @@ Plan Context::prepare(const Operation& operation, const typename Operation::Tens
   });
 }
 
-// bind() for ranks.cpp, too.
+// Also instantiated for ranks.cpp.
 #define CE_INSTANTIATE(Operation)                                                                      \
   template Request Context::Impl::bind<Operation>(const Operation&, const Operation::Tensors&);        \
   template const Choice& Context::run<Operation>(const Operation&, const Operation::Tensors&, Stream); \
@@ -392,7 +393,7 @@ void Context::scale_gradient(const Tensor& grad, const ConstTensor& upstream, St
 
 namespace {
 
-/// Names the operation in what is said of its arguments.
+/// Adds the operation's name to errors about its arguments.
 template <class Call>
 decltype(auto) as_linear(const Call& call) {
   try {

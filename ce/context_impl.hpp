@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a Context is made of. Not installed.
+/// The state of a Context. Not installed.
 
 #include <cstdint>
 #include <memory>
@@ -45,10 +45,10 @@ struct Context::Impl {
   /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has
   void require_own_process() const;
 
-  /// What ranks that share the classes can do (ranks.cpp). \throws InvalidArgument, DeviceError
+  /// Common abilities of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
   struct RanksThatCan {
-    bool all = false;               ///< can exchange
-    std::int64_t most_columns = 0;  ///< of the widest shard
+    bool all = false;               ///< whether all can exchange
+    std::int64_t most_columns = 0;  ///< columns of the widest shard
   };
   [[nodiscard]] RanksThatCan agree(const RankCall& call, const Communicator& communicator, Stream stream,
                                    bool can_exchange);
@@ -58,8 +58,8 @@ struct Context::Impl {
   [[nodiscard]] bool decide(const GatherCall& call, const CrossEntropy& operation,
                             const CrossEntropy::Tensors& tensors, const Shard& shard, std::int64_t words,
                             std::int64_t most_columns, const std::optional<PeerView>& peers, Stream stream);
-  /// What a rank says of the rows that has nothing but padding.
-  /// \throws Unsupported where it is not there yet and the stream is being captured
+  /// The statistics of rows of a rank that has only padding.
+  /// \throws Unsupported if they are not allocated yet and the stream is being captured
   [[nodiscard]] const void* statistics_of_no_class(const CrossEntropyShard& shard, DType logits,
                                                    bool probabilities, std::int64_t rows, Stream stream);
   [[nodiscard]] bool is_possible(CrossEntropyExchange operation,
@@ -67,7 +67,7 @@ struct Context::Impl {
   [[nodiscard]] std::optional<PeerView> peers_for(const CrossEntropy& operation,
                                                   const CrossEntropy::Tensors& tensors, const Shard& shard,
                                                   std::int64_t words, Stream stream);
-  /// Scratch memory of such a call. \throws DeviceError, Unsupported where a captured call is the first of all
+  /// Scratch memory of a call that gathers. \throws DeviceError, Unsupported if the very first call is captured
   [[nodiscard]] void* memory_of_ranks(Stream stream, const void* output, std::int64_t words);
 
   const std::uint64_t number;

@@ -15,11 +15,11 @@ constinit thread_local ThreadCounters* thread_counters = nullptr;
 
 namespace {
 
-/// Never destroyed: threads may end after the last static has gone.
+/// Never destroyed: threads may end after the last static is destroyed.
 struct CountedThreads {
   std::mutex mutex;
   std::vector<ThreadCounters*> alive;
-  ThreadCounters ended;  ///< sums of those that are gone
+  ThreadCounters ended;  ///< sums of ended threads
   SharedCounters shared;
 };
 
@@ -57,7 +57,7 @@ class ThreadOwner {
   ThreadCounters own_;
 };
 
-/// Of a thread that has ended already: destructors of other thread-local objects may call.
+/// For a thread whose counters have ended already: destructors of other thread-local objects may make calls.
 void count_for_ended(std::atomic<std::uint64_t> ThreadCounters::*counter) noexcept {
   CountedThreads& threads = counted_threads();
   const std::lock_guard lock(threads.mutex);
@@ -66,7 +66,7 @@ void count_for_ended(std::atomic<std::uint64_t> ThreadCounters::*counter) noexce
 
 void reset(ThreadCounters& counters) noexcept { counters.calls = counters.known = counters.errors = 0; }
 
-/// A child of fork() has none of the other threads, and counts anew.
+/// A child of fork() has none of the other threads, and starts counting anew.
 void begin_in_child() {
   CountedThreads& threads = counted_threads();
   threads.alive.clear();
@@ -88,7 +88,7 @@ void begin_in_child() {
 void count_call() noexcept {
   try {
     thread_local const ThreadOwner owner;
-  } catch (const std::exception&) {  // without memory
+  } catch (const std::exception&) {  // memory is short
   }
   if (thread_counters != nullptr)
     add_one(thread_counters->calls);

@@ -1,28 +1,28 @@
 #pragma once
 /// \file
-/// Counters of the process. Not installed.
+/// Counts calls of the process. Not installed.
 
 #include <atomic>
 #include <cstdint>
 
 namespace ce {
 
-/// A thread's own, so that counting takes no cache line from another thread. Others read it.
+/// A thread's own counters, so that counting takes no cache line from another thread. Other threads read them.
 struct ThreadCounters {
   std::atomic<std::uint64_t> calls = 0, known = 0, errors = 0;
 };
 
-/// Null before count_call() has been called on this thread, and at the end of the thread.
+/// Null before this thread's first count_call(), and at the end of the thread.
 extern constinit thread_local ThreadCounters* thread_counters;
 
-/// Adds 1, by the only thread that writes it.
+/// Adds 1; called only by the thread that owns the counter.
 inline void add_one(std::atomic<std::uint64_t>& own) noexcept {
   own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-/// A call that asks which kernel to run. Makes the thread's counters.
+/// Counts a call that looks up its kernel. Creates the thread's counters.
 void count_call() noexcept;
-/// A call of what is known: a few instructions.
+/// Counts a call with a known kernel: a few instructions.
 inline void count_known_call() noexcept {
   ThreadCounters* own = thread_counters;
   if (own == nullptr) [[unlikely]] {
@@ -35,10 +35,10 @@ inline void count_known_call() noexcept {
   add_one(own->calls);
   add_one(own->known);
 }
-/// A call that throws.
+/// Counts a call that throws.
 void count_error() noexcept;
 
-/// Does a call, which counts as an error where it throws.
+/// Runs a call, and counts an error if it throws.
 template <class Call>
 decltype(auto) counting_errors(const Call& call) {
   try {
@@ -55,7 +55,7 @@ struct SharedCounters {
 };
 [[nodiscard]] SharedCounters& shared_counters() noexcept;
 
-/// How many kernels its owner compiled; counts them for the process, too.
+/// The number of kernels that its owner compiled; also counts them for the process.
 class Compiled {
  public:
   void operator+=(int more) noexcept {

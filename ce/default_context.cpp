@@ -20,7 +20,7 @@
 namespace ce {
 namespace {
 
-/// A Context for each device, made on first use. Finding one takes no lock.
+/// A Context for each device, created at first use. Finding one takes no lock.
 class DefaultContexts {
  public:
   explicit DefaultContexts(const ContextOptions& options) : options_(options) {}
@@ -49,11 +49,11 @@ class DefaultContexts {
   [[nodiscard]] static std::optional<std::string> chosen_by(const ContextOptions& options) {
     return options.device.empty() ? device_of_environment() : options.device;
   }
-  /// GPUs by ordinal; behind them what the options or CE_DEVICE name, or the host.
+  /// GPUs by ordinal, then the device in the options or CE_DEVICE, or the host.
   [[nodiscard]] std::size_t index_of_thread() const {
     if (chosen_) return gpus_;
     if (const auto ordinal = runtime::current_cuda_device()) return static_cast<std::size_t>(*ordinal);
-    return 0;  // GPU 0, or behind no GPUs the host
+    return 0;  // GPU 0, or the host if there are no GPUs
   }
   [[nodiscard]] std::string name_of(std::size_t index) const {
     return index < gpus_ ? fmt::format("cuda:{}", index) : chosen_.value_or("host");
@@ -61,40 +61,40 @@ class DefaultContexts {
 
   const ContextOptions options_;
   const std::optional<std::string> chosen_ = chosen_by(options_);
-  /// Not asked for where another is chosen: in a child of fork() a driver that its parent used says nothing.
+  /// Not called if another device is chosen: in a child of fork() a driver that the parent used gives no valid answer.
   const std::size_t gpus_ = chosen_ ? 0 : static_cast<std::size_t>(runtime::cuda_device_count());
   std::vector<std::atomic<Context*>> contexts_{gpus_ + 1};
   std::mutex making_;
 };
 
-/// What a process has of them: options alone, until the first use.
+/// The default Contexts of a process: options alone, until the first use.
 struct Defaults {
   ContextOptions options = {};
   std::optional<DefaultContexts> contexts = std::nullopt;
-  Defaults* configured = nullptr;  ///< what this took the place of: options that a thread may be reading
+  Defaults* configured = nullptr;  ///< replaced options, which a thread may still be reading
 };
 
-/// Never destroyed, and neither are its Contexts: the driver may be gone before the last static is. Null: no options,
+/// Never destroyed, like its Contexts: the driver may be gone before the last static is destroyed. Null: no options,
 /// and not used yet.
 std::atomic<Defaults*> of_process = nullptr;
 
-/// A child of fork() makes its own. Its parent's, whose threads are not there, stay as they are.
+/// A child of fork() creates its own. Its parent's, whose threads do not exist there, stay as they are.
 [[maybe_unused]] const int watching_forks_of_defaults = ::pthread_atfork(nullptr, nullptr, [] {
   const Defaults* of_parent = of_process.load(std::memory_order_acquire);
   if (of_parent != nullptr && of_parent->contexts)
     of_process.store(of_parent->configured, std::memory_order_release);
 });
 
-/// The Contexts of a process that has used one, else null.
+/// The Contexts of this process if it has used one, else null.
 DefaultContexts* used_contexts(Defaults* defaults) {
   return defaults != nullptr && defaults->contexts ? &*defaults->contexts : nullptr;
 }
 
-/// Threads that meet here at first may each make one, of which one stays: they have no Contexts yet.
+/// Threads that meet here at first may each create one, of which the first stays: they have no Contexts yet.
 DefaultContexts& default_contexts() {
   Defaults* seen = of_process.load(std::memory_order_acquire);
   if (DefaultContexts* used = used_contexts(seen)) return *used;
-  const DefaultFloatingEnvironment environment;  // of the driver, which may be started here
+  const DefaultFloatingEnvironment environment;  // for the driver, which may be started here
   for (;;) {
     auto own = std::make_unique<Defaults>();
     if (seen != nullptr) own->options = seen->options;
@@ -115,7 +115,7 @@ void stop_background() {
 
 Context& default_context() {
   Context& current = default_contexts().current();
-  // After the driver's own, and so called before it: no thread may tune while it goes.
+  // Registered after the driver's handler, and so called before it: no thread may tune while the driver ends.
   static std::atomic_flag registered;
   if (!registered.test_and_set()) std::atexit(stop_background);
   return current;

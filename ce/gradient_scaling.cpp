@@ -14,12 +14,12 @@
 namespace ce {
 namespace {
 
-/// Elements that are evenly apart.
+/// A dimension with equally spaced elements.
 struct Dimension {
   std::int64_t size = 1, stride = 1;
 };
 
-/// The elements of a tensor, which all are treated alike, as they lie in memory: the innermost dimension comes last.
+/// The dimensions of a tensor whose elements are all treated alike, in memory order: the innermost one comes last.
 std::array<Dimension, 3> dimensions_of(const ConstTensor& tensor) {
   const RowLayout layout = row_layout(tensor);
   const std::int64_t batch_rows = layout.batch_rows > 0 ? layout.batch_rows : tensor.rows;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Multiplying a gradient by a number in device memory. Not installed.
+/// Multiplies a gradient by a number in device memory. Not installed.
 
 #include <map>
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace ce {
 
-/// The kernels of Context::scale_gradient(), each made on first use. Thread-safe.
+/// The kernels of Context::scale_gradient(), created at first use. Thread-safe.
 class GradientScaling {
  public:
   GradientScaling(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
 
   /// \throws InvalidArgument, CompileError, Unsupported, DeviceError
   void run(const Tensor& grad, const ConstTensor& upstream, Stream stream);
-  /// Compiler runs.
+  /// Number of compiler runs.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
  private:
@@ -31,7 +31,7 @@ class GradientScaling {
   runtime::Device& device_;
   cache::Cache& cache_;
   Compiled compiled_;
-  std::mutex mutex_;  ///< guards what follows; kernels stay where they are
+  std::mutex mutex_;  ///< guards the members below; kernels keep their addresses
   std::map<std::tuple<DType, DType, bool>, std::unique_ptr<const tuner::Kernel>> kernels_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Calls that differ from an earlier one in nothing but addresses, if at all. Not installed.
+/// Recognises calls that differ from an earlier one in addresses only. Not installed.
 
 #include <array>
 #include <concepts>
@@ -18,7 +18,7 @@
 
 namespace ce {
 
-/// Optional inputs and outputs of cross entropy that an operation has.
+/// Whether an operation has optional inputs and outputs of cross entropy.
 template <class Tensors>
 [[nodiscard]] consteval std::size_t optional_tensors() {
   std::size_t count = 0;
@@ -26,7 +26,7 @@ template <class Tensors>
   return count;
 }
 
-/// All tensors of a call. A new one does not compile until it is here or in the tables.
+/// All tensors of a call. A new tensor does not compile until it is added here or to the tables.
 template <class Tensors>
 [[nodiscard]] auto all_of(const Tensors& tensors) noexcept {
   const auto with_optional = [&](const auto&... own) {
@@ -60,7 +60,7 @@ template <class Tensors>
   }
 }
 
-/// A call that was checked: the kernel that was bound for it, and the tensors that it stands for.
+/// A call that was checked, with its bound kernel and its tensors.
 template <AnyOperation Operation>
 class KnownCall {
  public:
@@ -76,15 +76,15 @@ class KnownCall {
     }
   }
 
-  /// Becomes this call where the checks of the known one hold for it too, and lead to the same kernel: as it, but for
-  /// other memory, as far from boundaries. Tensors that began at the same address still do, all others share
-  /// nothing. False, and nothing has changed, where that takes a longer look.
+  /// Takes over a new call if the checks of the known one hold for it, too, and lead to the same kernel: it differs
+  /// only in addresses, with the same alignment. Tensors with equal addresses keep them equal; all others do not
+  /// overlap. Returns false, and changes nothing, if that needs a longer check.
   [[nodiscard]] bool take(const Operation& operation, const Tensors& tensors, const runtime::Device& device) {
     if (!(operation == operation_)) return false;
     const auto all = all_of(tensors);
     bool elsewhere = false;
-    // A loop, not written out for each tensor: after a launch little of this is left in the caches of a processor, and
-    // reading the code anew takes longer than running it.
+    // A loop, not unrolled for each tensor: after a launch little of this code is in the processor's caches, and
+    // loading it takes longer than running it.
     const Given* known = given_.data();
     for (std::size_t i = 0; i < count; ++i) {
       const ConstTensor& own = *all[i];
@@ -101,7 +101,7 @@ class KnownCall {
     return !elsewhere || move(tensors, device);
   }
 
-  BoundKernel kernel;  ///< to the tensors of the latest call
+  BoundKernel kernel;  ///< bound to the tensors of the latest call
 
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
@@ -111,15 +111,15 @@ class KnownCall {
     return reinterpret_cast<std::uintptr_t>(tensor.data);
   }
 
-  /// Moves the call to tensors elsewhere that are given and lie alike.
+  /// Moves the call to other tensors, if the same ones are given with equal layouts.
   [[gnu::noinline]] bool move(const Tensors& tensors, const runtime::Device& device) {
-    std::array<Extent, count> extents;  // of those that are given, as far as they were looked at
+    std::array<Extent, count> extents;  // of the given tensors checked so far
     std::size_t given = 0;
     for (const ConstTensor* own : all_of(tensors)) {
       if (own->data == nullptr) continue;
       const Extent& known = given_[given].extent;
       const Extent here{address_of(*own), address_of(*own) + (known.end - known.start)};
-      // What was memory of the device still is, unless the program freed it: see SeenMemory in runtime/cuda.
+      // Memory of the device is assumed to stay so, unless the program freed it: see SeenMemory in runtime/cuda.
       if (here.start != known.start && device.pointer_kind(own->data) != runtime::PointerKind::device)
         return false;
       for (std::size_t other = 0; other < given; ++other) {
@@ -135,7 +135,7 @@ class KnownCall {
     return true;
   }
 
-  /// Whether both are the same view. Without branches, which a processor would have to guess.
+  /// Whether both are the same view. Has no branches, which a processor would have to predict.
   static bool is_same_view(const ConstTensor& a, const ConstTensor& b) noexcept {
     const std::int64_t different = (a.rows ^ b.rows) | (a.columns ^ b.columns) |
                                    (a.row_stride ^ b.row_stride) | (a.column_stride ^ b.column_stride) |
@@ -143,26 +143,25 @@ class KnownCall {
     return different == 0 && a.dtype == b.dtype;
   }
 
-  /// A tensor that is given, and its memory.
+  /// A given tensor, and its memory.
   struct Given {
     ConstTensor view;
     Extent extent;
   };
 
   Operation operation_;
-  unsigned is_given_ = 0;                ///< a bit for each tensor
-  std::array<Given, count> given_ = {};  ///< those that are, one after the other: few lines of a cache
+  unsigned is_given_ = 0;                ///< one bit for each tensor
+  std::array<Given, count> given_ = {};  ///< the given tensors without gaps, in few cache lines
 };
 
-/// The latest kinds of calls of one thread. Nothing has to be destroyed, and nothing of a Context that is gone is
-/// found.
+/// The latest kinds of calls of one thread. Has a trivial destructor; entries of a destroyed Context are never found.
 template <AnyOperation Operation>
 class KnownCalls {
  public:
   using Tensors = typename Operation::Tensors;
 
-  /// \param context  a number of its own, not 0
-  /// One that has become this call.
+  /// \param context  the Context's own number, not 0
+  /// Finds a known call that has taken over this one.
   [[nodiscard]] KnownCall<Operation>* find(std::uint64_t context, const Operation& operation,
                                            const Tensors& tensors, const runtime::Device& device) {
     const Tag tag(context, tensors);
@@ -173,7 +172,7 @@ class KnownCalls {
 
   void forget_all() noexcept { tags_ = {}; }
 
-  /// Forgets the one that was added first.
+  /// Replaces the oldest entry.
   void add(std::uint64_t context, const Tensors& tensors, const KnownCall<Operation>& call) {
     calls_[next_] = call;
     tags_[next_] = Tag(context, tensors);
@@ -183,7 +182,7 @@ class KnownCalls {
  private:
   static constexpr std::size_t places = 8;
 
-  /// Tells most calls apart at a glance, and those of different Contexts for certain.
+  /// A quick filter: differs for most calls, and always for calls of different Contexts.
   struct Tag {
     constexpr Tag() = default;
     Tag(std::uint64_t of_context, const Tensors& tensors) noexcept
@@ -192,7 +191,7 @@ class KnownCalls {
           columns(all_of(tensors).front()->columns) {}
     friend bool operator==(const Tag&, const Tag&) = default;
 
-    std::uint64_t context = 0;  ///< 0 where there is no call
+    std::uint64_t context = 0;  ///< 0: the entry is empty
     std::int64_t rows = 0, columns = 0;
   };
 

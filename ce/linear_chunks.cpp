@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t bucket_of(std::int64_t tokens) { return std::bit_ceil(static_cast<std::uint64_t>(tokens)); }
 
-/// What decides which plan is fastest, with tokens rounded up to powers of two.
+/// The text that determines which plan is fastest, with tokens rounded up to powers of two.
 std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
   std::string text =
       fmt::format("chunks tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens), shape.hidden,
@@ -44,7 +44,7 @@ std::int64_t LinearPlans::Known::most_bytes() const noexcept {
 }
 
 tuner::RaceSubject LinearPlans::subject_of(const LinearShape& shape, const LinearPlan& largest) {
-  // Hidden states and weight, and as much for the gradients.
+  // Hidden states and weight, and as much for their gradients.
   const std::int64_t bytes = 2 * (shape.tokens + shape.classes) * shape.hidden * size_of(shape.dtype);
   std::string maker = fmt::format("{}, {}", device_.matmuls().name(), device_.compiler());
   if (shape.exponentials.has_value())
@@ -69,7 +69,7 @@ std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& sha
     try {
       known->race = subject_of(shape, known->plan);
     } catch (const Unsupported&) {
-      known->open.clear();  // no library of products, as the call itself tells
+      known->open.clear();  // there is no library of products; the call itself reports that
     }
   } else {
     known->open.clear();
@@ -86,7 +86,7 @@ void LinearPlans::choose(const tuner::RaceSubject& race, const tuner::RaceWinner
     auto chosen = std::make_shared<Known>(*known);
     const auto winner =
         std::ranges::find(known->open, found.winner, [](const LinearPlan& plan) { return text_of(plan); });
-    if (winner == known->open.end()) continue;  // of another version
+    if (winner == known->open.end()) continue;  // the winner of another version
     chosen->plan = *winner;
     if (!found.open) chosen->open.clear();
     known = std::move(chosen);
@@ -147,7 +147,7 @@ std::vector<double> LinearSamples::read() const {
 }
 
 bool LinearSamples::agree(const std::vector<double>& made, const std::vector<double>& right) const {
-  // A logit that is rounded to 16 bits the other way moves its probability by several percent.
+  // A logit that 16 bits round the other way changes its probability by several percent.
   constexpr double of_largest = 0.125;
   std::size_t first = 0;
   for (const Piece& piece : pieces_) {

@@ -19,13 +19,13 @@
 
 namespace ce {
 
-/// Each is made on first use. Thread-safe. All methods enqueue on the stream.
+/// Creates each kernel at first use. Thread-safe. All methods enqueue on the stream.
 /// \throws CompileError, Unsupported, DeviceError
 class LinearKernels {
  public:
   LinearKernels(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
 
-  /// Rounds `elements` elements.
+  /// Converts `elements` elements to another dtype.
   void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t elements,
                Stream stream);
   /// \param arguments  target, weight, rows, columns, ignore_index, divisor, scaled_weight
@@ -34,21 +34,22 @@ class LinearKernels {
   void sum_losses(DType loss, const LinearArguments& arguments, Stream stream);
   /// \param arguments  input, output, rows, columns, stride, accumulates
   void sum_columns(DType element, const LinearArguments& arguments, Stream stream);
-  /// \param arguments  target, rows, ignore_index, limit, places (as many as columns), numbers, counted
+  /// \param arguments  target, rows, ignore_index, limit, places (with as many elements as columns), numbers, counted
   void places(DType target, const LinearArguments& arguments, Stream stream);
-  /// \param unit_bytes  of what columns and strides count
-  /// \param arguments   input, output, rows, columns, stride, output_stride, tokens, fill; places, and counted with limit,
-  ///                     or null
+  /// \param unit_bytes  unit of columns and strides
+  /// \param arguments   input, output, rows, columns, stride, output_stride, tokens, fill; places, and counted with
+  /// limit,
+  ///                                         or null
   void gather(int unit_bytes, const LinearArguments& arguments, Stream stream);
   /// \param arguments  input, output, rows, columns, stride, output_stride, tokens, fill, numbers, first; counted with limit,
   ///                    or null
   void scatter(int unit_bytes, const LinearArguments& arguments, Stream stream);
 
-  /// \param blocks  all of the launch
+  /// \param blocks  number of blocks in the launch
   void take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
                        const LinearStatisticsArguments& arguments, std::int64_t blocks, Stream stream);
 
-  /// \param arguments  hidden, weight and what call has of the rows; writes reference
+  /// \param arguments  hidden, weight and the rows' members of call; writes reference
   void find_references(const generator::LinearStatistics& which, const LinearExponentialsArguments& arguments,
                        Stream stream);
   /// \param arguments  also exponentials, maxima and statistics; writes row_factor, target_factor, reference and scaled_hidden
@@ -61,11 +62,11 @@ class LinearKernels {
   void add_targets(const generator::LinearStatistics& which, DType weight_grad,
                    const LinearExponentialsArguments& arguments, Stream stream);
 
-  /// Compiler runs.
+  /// Number of compiler runs.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
  private:
-  // What tells the kernels apart, so that their texts are not made to find them.
+  // Identifies a kernel without generating its text.
   struct Convert {
     DType from, to;
     friend auto operator<=>(const Convert&, const Convert&) = default;
@@ -89,7 +90,7 @@ class LinearKernels {
   };
   struct TakeStatistics {
     generator::LinearStatistics which;
-    int columns, stages, cluster;  ///< of the tile
+    int columns, stages, cluster;  ///< the members of the tile
     bool turns;
     friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
   };
@@ -113,7 +114,7 @@ class LinearKernels {
   runtime::Device& device_;
   cache::Cache& cache_;
   Compiled compiled_;
-  std::mutex mutex_;  ///< guards what follows; kernels stay where they are
+  std::mutex mutex_;  ///< guards the members below; kernels keep their addresses
   std::map<Key, std::unique_ptr<const tuner::Kernel>> kernels_;
 };
 

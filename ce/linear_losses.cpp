@@ -22,10 +22,10 @@
 namespace ce {
 namespace {
 
-/// CU_STREAM_PER_THREAD.
+/// Whether the stream is CU_STREAM_PER_THREAD.
 bool is_stream_of_thread(Stream stream) noexcept { return reinterpret_cast<std::uintptr_t>(stream) == 2; }
 
-/// Some rows of a matrix.
+/// A range of rows of a matrix.
 template <class T>
 T rows_of(const T& tensor, std::int64_t first, std::int64_t count) {
   if (tensor.data == nullptr) return {};
@@ -37,7 +37,7 @@ T rows_of(const T& tensor, std::int64_t first, std::int64_t count) {
   return rows;
 }
 
-/// Some elements of a vector, which lies as a column or as a row.
+/// A range of elements of a vector, which is a column or a row.
 template <class T>
 T elements_of(const T& tensor, std::int64_t first, std::int64_t count) {
   if (tensor.data == nullptr) return {};
@@ -77,7 +77,7 @@ LinearWorkspaces::Lent LinearWorkspaces::get(Stream stream, std::int64_t bytes, 
       entry->captured.push_back(std::move(entry->buffer));
       entry->in_graphs = false;
     } else if (entry->buffer.size() > 0) {
-      device_.synchronize(stream);  // of a shape that was not met before, whose kernels are tuned anyway
+      device_.synchronize(stream);  // waiting does not matter: the shape is new, and must be tuned anyway
     }
     entry->buffer = {};
     entry->buffer = runtime::Buffer(device_, wanted);
@@ -108,7 +108,7 @@ class LinearCall {
         tensors_(valid_ ? valid_->tensors() : tensors),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
 
-  /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
+  /// Null if no kernel turns out to serve it without logits, and if ranks share the classes.
   const Choice* run() {
     if (shape_.tokens == 0) return run_without_tokens();
     if (shape_.statistics) return run_without_logits();
@@ -117,7 +117,7 @@ class LinearCall {
     return enqueue();
   }
 
-  /// Of what is tuned by now, in chunks.
+  /// Enqueues all chunks with the results of tuning so far.
   const Choice* enqueue() {
     const Choice* choice = nullptr;
     prepare();
@@ -153,18 +153,18 @@ class LinearCall {
 
   // ---- Statistics of rows while their logits are made ----
 
-  /// The kernel that takes them.
+  /// The options of the statistics kernel.
   [[nodiscard]] const generator::LinearStatistics& statistics() const noexcept {
     return exponentials() ? *shape_.exponentials : *shape_.statistics;
   }
-  /// The chunk as a call of its own.
+  /// The shape of the chunk as a call of its own.
   [[nodiscard]] LinearShape shape_of_chunk() const {
     LinearShape shape = shape_;
     shape.tokens = count_;
     shape.statistics = statistics();
     return shape;
   }
-  /// What all kernels are told of the chunk's rows.
+  /// The members of all kernels' arguments that describe the chunk's rows.
   [[nodiscard]] Arguments row_arguments() const {
     const CrossEntropy& options = operation_.cross_entropy;
     const auto f32_of_rows = [&](const ConstTensor& tensor) {
@@ -206,7 +206,7 @@ class LinearCall {
     }
     return arguments;
   }
-  /// Lets the ways to run the kernel race, unless one is known. False where none is right.
+  /// Races the ways to run the kernel, unless the result is known. Returns false if none is right.
   [[nodiscard]] bool tune_statistics() {
     LinearForward& forward = losses_.forward_;
     runtime::Device& device = losses_.device_;
@@ -225,14 +225,14 @@ class LinearCall {
     }
     return forward.known(shape).serves;
   }
-  /// How the kernel is run on the chunk.
+  /// The way to run the kernel on the chunk.
   [[nodiscard]] LinearWay way() const { return losses_.forward_.known(shape_of_chunk()).way; }
-  /// Runs it.
+  /// Runs the kernel.
   void leave_statistics(const LinearWay& way, Stream stream) {
     if (exponentials()) kernels().find_references(statistics(), exponentials_arguments(), stream);
     losses_.forward_.launch(shape_of_chunk(), way, statistics_arguments(), stream);
   }
-  /// Of the chunk, and the losses that follow from them.
+  /// Computes the chunk's statistics, and the losses from them.
   const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
     leave_statistics(way, stream_);
     const int splits = way.messages();
@@ -292,7 +292,7 @@ class LinearCall {
     return arguments;
   }
 
-  /// Of what the kernel has left.
+  /// Computes the factors from the kernel's results.
   void find_factors(const LinearWay& way, LinearExponentialsArguments arguments, Stream stream) {
     arguments.call.ranks = way.messages();
     arguments.tiles = way.schedule.column_tiles();
@@ -333,12 +333,12 @@ class LinearCall {
     return nullptr;
   }
 
-  /// Hidden states of the chunk.
+  /// The hidden states of the chunk.
   [[nodiscard]] ConstTensor hidden_rows() const {
     return valid_ ? valid_->hidden(count_) : rows_of(tensors_.hidden, first_, count_);
   }
 
-  /// What all chunks need.
+  /// Enqueues work that all chunks share.
   void prepare() {
     if (valid_) valid_->gather(stream_);
     if (has(plan_.bias))
@@ -399,7 +399,7 @@ class LinearCall {
                     .d_stride = shape_.logits_stride()},
                    &runtime::Matmul::m, hidden.data, tensors_.weight.data, at(plan_.logits), bias);
   }
-  /// In the dtype of the products.
+  /// The gradient of the logits in the dtype of the products.
   [[nodiscard]] const void* logits_gradient() const noexcept {
     return has(plan_.rounded_logits) ? at(plan_.rounded_logits) : at(plan_.logits);
   }
@@ -407,7 +407,8 @@ class LinearCall {
     return valid_ && shape_.hidden_grad ? valid_->hidden_grad(count_)
                                         : rows_of(tensors_.hidden_grad, first_, count_);
   }
-  /// In f32 where the rows have yet to be rounded, with exponentials after their factors.
+  /// The product of the hidden states' gradient: in f32 if its rows are rounded later, with exponentials after
+  /// multiplying by their factors.
   [[nodiscard]] Product hidden_product() const {
     const Tensor to = has(plan_.hidden_product)
                           ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
@@ -435,8 +436,8 @@ class LinearCall {
                    apart ? at(plan_.weight_sum) : tensors_.weight_grad.data);
   }
 
-  /// Lets the algorithms of products that were not met before race, on the memory of the first chunk: what they write the
-  /// call writes anew. Everything that was enqueued has ended by then, and the races when this returns.
+  /// Races the algorithms of new products, in the memory of the first chunk, which the call overwrites later. Enqueued
+  /// work has ended before, and the races when this returns.
   void tune() {
     if (!losses_.tunes_) return;
     first_ = 0;
@@ -459,13 +460,13 @@ class LinearCall {
       valid_->gather(device.trial_stream());
       valid_->gather_hidden(first_, count_, device.trial_stream());
     }
-    // Numbers of the size of a call's for the products of gradients.
+    // Fills the inputs of gradient products with values of realistic size.
     const Stream trials = device.trial_stream();
     if (exponentials()) {
       const LinearWay way = this->way();
       leave_statistics(way, trials);
       LinearExponentialsArguments arguments = exponentials_arguments();
-      arguments.call.divisor = nullptr;  // which no kernel has found yet
+      arguments.call.divisor = nullptr;  // no kernel has computed it yet
       find_factors(way, arguments, trials);
     } else {
       const Product& logits = all.front();
@@ -480,7 +481,7 @@ class LinearCall {
     device.synchronize(device.trial_stream());
   }
 
-  /// Where this chunk's losses go.
+  /// The destination of this chunk's losses.
   [[nodiscard]] Tensor loss_of(std::int64_t chunk) const {
     auto* scratch = static_cast<std::byte*>(at(plan_.losses));
     if (sums_losses_) return {scratch + 4 * chunk, DType::f32, 1};
@@ -507,7 +508,7 @@ class LinearCall {
     return {at(plan_.divisor), DType::f32, 1};
   }
 
-  /// What losses are made with and leave of each row, whatever they are made of.
+  /// The inputs and per-row outputs of the losses, however these are computed.
   template <class OfLosses>
   [[nodiscard]] OfLosses rows_of_losses(std::int64_t chunk) const {
     const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
@@ -563,7 +564,7 @@ class LinearCall {
     if (shape_.weight_grad) make(weight_product(chunk > 0));
   }
 
-  /// What is left when all chunks are done.
+  /// Enqueues the work after the last chunk.
   void finish() {
     if (sums_losses_ && (tensors_.loss.data != nullptr || tensors_.z_loss_out.data != nullptr)) {
       const auto* of_chunks = static_cast<const float*>(at(plan_.losses));
@@ -586,7 +587,7 @@ class LinearCall {
     if (valid_) valid_->scatter(stream_);
   }
 
-  /// The loss of nothing; gradients that sum over tokens are zero.
+  /// A call without tokens: the loss of nothing, and gradients of zero for sums over tokens.
   const Choice* run_without_tokens() {
     for (const Tensor* grad : {&tensors_.weight_grad, &tensors_.bias_grad})
       if (grad->data != nullptr)
@@ -611,13 +612,13 @@ class LinearCall {
   const LinearCrossEntropy& operation_;
   const LinearShape& shape_;
   const LinearPlan& plan_;
-  const Shard* const shard_;  ///< where ranks share the classes
+  const Shard* const shard_;  ///< set if ranks share the classes
   std::byte* const workspace_;
   const Stream stream_;
-  std::optional<ValidTokens> valid_;  ///< where others are left out
+  std::optional<ValidTokens> valid_;  ///< set if ignored tokens are left out
   const LinearCrossEntropy::Tensors tensors_;
-  const bool sums_losses_;              ///< each chunk leaves a part of the loss
-  std::int64_t first_ = 0, count_ = 0;  ///< tokens of the chunk
+  const bool sums_losses_;              ///< each chunk writes a part of the loss
+  std::int64_t first_ = 0, count_ = 0;  ///< tokens of the current chunk
   bool settled_ = true;
 };
 
@@ -652,7 +653,7 @@ const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& oper
   const runtime::Session session(device_);
   LinearShape shape = this->shape(operation, tensors);
   if (const Choice* choice = run(context, operation, tensors, shape, nullptr, stream)) return *choice;
-  // The caller's workspace may be one for statistics, or for exponentials.
+  // The caller's workspace may be sized for statistics, or for exponentials.
   shape.statistics.reset();
   shape.exponentials.reset();
   LinearCrossEntropy::Tensors without_workspace = tensors;
@@ -712,7 +713,7 @@ const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& oper
   }
   if (races) {
     race(context, operation, tensors, shape, workspace, bytes, stream);
-    // Another thread's race may have found a plan that does not fit into the memory of this call.
+    // Another thread's race may have chosen a plan that does not fit this call's memory.
     if (const auto now = plans_.of(shape); now->plan.schedule.workspace_bytes <= bytes) known = now;
   }
   return LinearCall(*this, context, operation, tensors, shape, known->plan, shard, workspace, stream).run();
@@ -729,7 +730,7 @@ void LinearLosses::forget_targets_of_trials(Context& context) {
   try {
     context.check(trial_stream());
   } catch (const TargetOutOfRange&) {
-    // The call itself counts it once more, on the caller's stream.
+    // the call itself counts it once more, on the caller's stream
   }
 }
 
@@ -744,11 +745,11 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
   std::vector<LinearCall> calls;
   std::vector<const LinearPlan*> plans;
   std::vector<std::string> names;
-  // First calls, which tune what they run: nothing may be tuned while a call is timed.
+  // The first calls tune their kernels: nothing may be tuned while a call is timed.
   for (const LinearPlan& plan : known->open) {
     if (!fits(plan)) continue;
     LinearCall call(*this, context, operation, tensors, shape, plan, nullptr, workspace, trials);
-    if (call.run() == nullptr) continue;  // no kernel leaves right exponentials
+    if (call.run() == nullptr) continue;  // no kernel computes exponentials correctly
     if (!call.is_settled()) {
       log(LogLevel::info,
           fmt::format("{}: chunks do not race: a kernel is not tuned yet", LinearCrossEntropy::name));

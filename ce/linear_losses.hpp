@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Calls of LinearCrossEntropy: chunks of tokens, products, and the kernels of cross entropy between them. Not installed.
+/// Runs LinearCrossEntropy: chunks of tokens, products, and the kernels of cross entropy between them. Not installed.
 
 #include <compare>
 #include <functional>
@@ -22,12 +22,12 @@
 
 namespace ce {
 
-/// Scratch memory for each stream, as much as its largest call has needed.
+/// Scratch memory for each stream, as much as its largest call needs.
 class LinearWorkspaces {
  public:
   explicit LinearWorkspaces(runtime::Device& device) : device_(device) {}
 
-  /// The thread that holds it is the only one to enqueue calls that use it.
+  /// The thread that holds it is the only one that enqueues calls with this memory.
   class Lent {
    public:
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
@@ -37,35 +37,36 @@ class LinearWorkspaces {
     std::unique_lock<std::mutex> lock_;
     std::byte* data_ = nullptr;
   };
-  /// \param group  a rank's communicator: ranks that are threads wait for each other while they hold their memory
-  /// \throws OutOfMemory, Unsupported where the stream is captured and has no such memory yet
+  /// \param group  a rank's communicator: ranks in threads wait for each other while they hold their memory
+  /// \throws OutOfMemory, Unsupported if the stream is captured and has no such memory yet
   [[nodiscard]] Lent get(Stream stream, std::int64_t bytes, const void* group = nullptr);
 
  private:
   struct Key {
     Stream stream;
-    const void* thread;  ///< of a stream that each thread has its own of
+    const void* thread;  ///< for streams that differ between threads
     const void* group;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   struct Entry {
-    std::mutex mutex;  ///< guards the rest
+    std::mutex mutex;  ///< guards the members below
     runtime::Buffer buffer;
-    std::vector<runtime::Buffer> captured;  ///< outgrown, but graphs may point to them
+    std::vector<runtime::Buffer> captured;  ///< too small now, but graphs may use them
     bool in_graphs = false;
   };
 
   runtime::Device& device_;
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards the members below
   std::map<Key, std::unique_ptr<Entry>> entries_;
 };
 
 class LinearLosses {
  public:
-  /// \param tunes    products and chunks that are met first; else what the database knows, or the library's first and the
-  ///                 largest chunks
-  /// \param seconds  that each race may take; 0: no bound
-  /// \param any_order  of the products' sums: other bits each time
+  /// \param tunes      races new products and chunks; else uses the database's results, or the library's first
+  /// algorithm
+  ///                                     and the largest chunks
+  /// \param seconds    limit of each race; 0: none
+  /// \param any_order  products may add up their sums in any order: other bits each time
   LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds,
                bool any_order = false)
       : device_(device),
@@ -82,32 +83,33 @@ class LinearLosses {
                                         const LinearCrossEntropy::Tensors& tensors);
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors, const Shard& shard);
-  /// \param context  whose device this is; runs the kernels of cross entropy
+  /// \param context  the device's Context; runs the kernels of cross entropy
   const Choice& run(Context& context, const LinearCrossEntropy& operation,
                     const LinearCrossEntropy::Tensors& tensors, Stream stream);
-  /// Where ranks share the classes.
+  /// The overload for ranks that share the classes.
   void run(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
            const Shard& shard, Stream stream);
-  /// Compiler runs.
+  /// Number of compiler runs.
   [[nodiscard]] int compiled() const noexcept { return kernels_.compiled(); }
 
  private:
   friend class LinearCall;
   [[nodiscard]] LinearShape shape(const LinearCrossEntropy& operation,
                                   const LinearCrossEntropy::Tensors& tensors);
-  /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
+  /// Null if no kernel turns out to serve it without logits, and if ranks share the classes.
   const Choice* run(Context& context, const LinearCrossEntropy& operation,
                     const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, const Shard* shard,
                     Stream stream);
-  /// Else some would wait for chunks that others do not have. Looked at once for each such call of a group.
+  /// Checks that ranks agree on the chunks, as they would otherwise wait for chunks that others do not have. Once for
+  /// each such call of a group.
   void require_same_chunks(const Communicator& communicator, const LinearShape& shape, Stream stream);
   [[nodiscard]] LinearSchedule schedule(const LinearShape& shape);
-  /// Lets the plans that fit into the memory make the whole call in turns, and the database keep the winner. What they write
-  /// the call writes anew. Everything that was enqueued has ended by then, and the race when this returns.
+  /// Races the plans that fit into the memory on the whole call, and stores the winner in the database. Their outputs
+  /// are overwritten by the call. Enqueued work has ended before, and the race when this returns.
   void race(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
             const LinearShape& shape, std::byte* workspace, std::int64_t bytes, Stream stream);
   void forget_targets_of_trials(Context& context);
-  /// Never a caller's, so that targets out of range are counted apart.
+  /// A stream that no caller uses, so that targets out of range are counted separately.
   [[nodiscard]] Stream trial_stream();
 
   runtime::Device& device_;
@@ -119,8 +121,8 @@ class LinearLosses {
   LinearPlans plans_;
   LinearWorkspaces workspaces_;
   tuner::MatmulChooser products_;
-  std::mutex mutex_;  ///< guards what follows
-  /// Calls that the ranks of a communicator agree on.
+  std::mutex mutex_;  ///< guards the members below
+  /// Calls that the ranks of a communicator have agreed on.
   std::set<std::tuple<const void*, int, int, LinearShape>> of_ranks_;
 };
 

@@ -18,24 +18,24 @@ namespace {
 
 using generator::ceil_div;
 
-/// What cuBLASLt is recommended to be given on an H100; never more than an eighth of the budget.
+/// The recommended workspace of cuBLASLt on an H100; never more than an eighth of the budget.
 constexpr std::int64_t product_bytes = std::int64_t{32} << 20;
 /// With fewer tokens in a chunk, reading and writing the sums of the weight's gradient takes longer than its products.
 constexpr std::int64_t least_f32_chunk = 256;
-/// Even where the budget does not hold them.
+/// The smallest chunk, even if the budget does not hold it.
 constexpr std::int64_t least_chunk = 64;
-/// With fewer tokens, products are slower than those of larger chunks.
+/// Chunks with fewer tokens are not raced: their products are slower than those of larger chunks.
 constexpr std::int64_t least_raced_chunk = 1024;
-/// With a larger hidden size, the pass over the logits that exponentials save is too small a part of the products to make good
-/// what these lose.
+/// With a larger hidden size, the saved pass over the logits is too small a part of the work to make up for the slower
+/// products.
 constexpr std::int64_t most_hidden_of_exponentials = 3072;
-/// Tiles of products are so tall.
+/// Height of the products' tiles.
 constexpr std::int64_t tile_tokens = 128;
 constexpr std::int64_t line_bytes = 128, piece_bytes = 256;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return ceil_div(value, step) * step; }
 
-/// Rows of adjacent elements, evenly apart.
+/// Checks for contiguous rows at equal distances.
 void check_rows(std::string_view name, const ConstTensor& tensor, const runtime::Device& device) {
   check_tensor(name, tensor, device);
   if (!is_floating(tensor.dtype))
@@ -48,7 +48,7 @@ void check_f32_or_own(std::string_view name, const ConstTensor& tensor, DType ow
   if (tensor.dtype != DType::f32) check_dtype(name, tensor, own, fmt::format("that of {}, or f32", whose));
 }
 
-/// Vectors [tokens] of any dtype; what else must hold of them CrossEntropy checks.
+/// Checks vectors [tokens] of any dtype; CrossEntropy checks the rest.
 void check_of_tokens(std::string_view name, const ConstTensor& tensor, std::int64_t tokens,
                      const runtime::Device& device) {
   if (!is_given(name, tensor)) return;
@@ -114,7 +114,7 @@ std::int64_t LinearShape::hidden_stride() const noexcept {
 
 namespace {
 
-/// Tiles of a row, at most.
+/// Number of tiles in a row, at most.
 std::int64_t tiles_of(const LinearShape& shape) {
   std::int64_t most = 0;
   for (const ProductTile& tile : generator::product_tiles())
@@ -122,8 +122,8 @@ std::int64_t tiles_of(const LinearShape& shape) {
   return most;
 }
 
-/// Bytes that each token of a chunk takes; with exponentials, of which no row has more messages than there are warpgroups that
-/// multiply, at most.
+/// Bytes for each token of a chunk. With exponentials it is an upper bound: a row has at most as many messages as there
+/// are multiplying warpgroups.
 std::int64_t bytes_of_token(const LinearShape& shape, bool exponentials) {
   std::int64_t bytes = 0;
   if (exponentials) {
@@ -148,22 +148,22 @@ bool sums_apart(const LinearShape& shape) {
 }
 std::int64_t bytes_of_weight_sum(const LinearShape& shape) { return shape.classes * shape.hidden * 4; }
 
-/// Chunks of about one size, none of more tokens than `most`.
+/// Splits the tokens into chunks of about equal size, with at most `most` tokens.
 std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
   const std::int64_t even = rounded_up(ceil_div(tokens, ceil_div(tokens, most)), tile_tokens);
   if (even <= most) return even;
   return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
 }
 
-/// Whether a library of CUDA makes the product of all tokens for the gradient of hidden in two, where its sums are in f32. On
-/// the host device small ones count, too: its tests are to see the sums rounded.
+/// Whether CUDA's library splits the product of all tokens for the gradient of hidden, which then has f32 sums. On the
+/// host device small products count, too, so that its tests cover the rounding of sums.
 bool may_be_made_in_two(const LinearShape& shape, const ConstTensor& weight, const runtime::Device& device) {
   const runtime::Matmul product = hidden_matmul(shape, weight, shape.tokens, DType::f32, shape.hidden);
   const bool is_host = device.model().is_host();
   return runtime::split(product, is_host ? 0 : runtime::SplitMatmuls::worth_it).has_value();
 }
 
-/// The same on every rank, however many classes are its own.
+/// The chunk size, equal on every rank for any number of own classes.
 std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
   constexpr std::int64_t default_budget = std::int64_t{512} << 20;
   if (shape.tokens == 0) return 0;
@@ -175,7 +175,7 @@ std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
   const std::int64_t most = std::clamp(budget / of_token, std::min(least_chunk, shape.tokens), shape.tokens);
   const std::int64_t chunk = most == shape.tokens ? most : even_chunk(shape.tokens, most);
   const bool sums = sums_apart(shape) && !shape.own_accumulation;
-  // More chunks need the sums, too.
+  // Several chunks also need memory for the sums.
   return sums && shape.tokens <= chunk + bytes_of_weight_sum(mean) / of_token ? shape.tokens : chunk;
 }
 
@@ -244,7 +244,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     (*operation.accumulation == DType::f32 ? shape.f32_accumulation : shape.own_accumulation) = true;
   }
 
-  // Vectors of tokens are cut into chunks, so that no code below sees how long they are.
+  // Vectors of tokens are cut into chunks, so later checks do not see their full length.
   const bool probabilities = is_floating(target.dtype);
   if (probabilities) {
     check_rows("target", target, device);
@@ -281,7 +281,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
                             fmt::format("0 to {}, all tokens", shape.tokens));
     shape.all_tokens = shape.tokens;
     shape.valid_tokens = *valid_tokens;
-    // One at least, so that a call of which no token counts is like any other.
+    // At least one, so that a call in which no token counts needs no special case.
     shape.tokens = std::min(shape.all_tokens, std::max<std::int64_t>(*valid_tokens, 1));
     if (shape.upstream_of_tokens) shape.upstreams = shape.tokens;
     shape.vector_bytes = bytes_of_vectors(operation, tensors, shape);
@@ -343,7 +343,7 @@ class Pieces {
   std::int64_t next_ = 0;
 };
 
-/// What the tokens that count take, of which `rows` at a time are in products.
+/// Takes memory for the tokens that count; `rows` of them at a time are in products.
 void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& pieces, LinearPlan& plan) {
   if (!shape.drops_tokens()) return;
   const auto bytes_of_numbers = [](std::int64_t count) { return bytes_of_piece(count * 8); };
@@ -354,7 +354,7 @@ void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& piec
   if (shape.hidden_grad) plan.hidden_grad = pieces.take(bytes);
 }
 
-/// Bytes of the statistics of so many tokens.
+/// Bytes of the statistics for that many tokens.
 std::int64_t bytes_of_statistics(const LinearShape& shape, const generator::LinearStatistics& kernel,
                                  std::int64_t tokens) {
   return tokens * most_messages(shape.multiprocessors, tokens, shape.classes) * kernel.words() * 4;
@@ -362,7 +362,7 @@ std::int64_t bytes_of_statistics(const LinearShape& shape, const generator::Line
 
 void take_exponentials(const LinearShape& shape, std::int64_t chunk, std::int64_t chunks, Pieces& pieces,
                        LinearPlan& plan) {
-  const std::int64_t last = shape.tokens - (chunks - 1) * chunk;  // tokens, which may have more splits
+  const std::int64_t last = shape.tokens - (chunks - 1) * chunk;  // fewer tokens may have more splits
   plan.logits = pieces.take(chunk * shape.logits_stride() * size_of(shape.dtype));
   plan.statistics = pieces.take(std::max(bytes_of_statistics(shape, *shape.exponentials, chunk),
                                          bytes_of_statistics(shape, *shape.exponentials, last)));
@@ -415,7 +415,7 @@ std::int64_t bytes_for_products(std::int64_t budget) {
   return std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
 }
 
-/// With chunks that the budget holds, or with the least.
+/// Uses the largest chunks that the budget holds, or the smallest ones.
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget, bool exponentials) {
   const auto plan = [&](std::int64_t chunk, bool f32_sum) {
     return planned(shape, exponentials, chunk, f32_sum, bytes_for_products(budget));
@@ -430,7 +430,7 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget, bool exponent
     return whole;
   const auto most_with = [&](bool f32_sum) {
     const std::int64_t of_token = bytes_of_token(shape, exponentials);
-    // What does not grow with the chunk, taken from plans of two chunks of one token; with exponentials a token more.
+    // The fixed part, from a plan for chunks of one token; with exponentials it includes one token.
     const std::int64_t beside = plan(1, f32_sum).schedule.workspace_bytes - (exponentials ? 0 : of_token);
     return std::max<std::int64_t>((budget - beside) / of_token, 0);
   };
@@ -448,7 +448,7 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget, bool exponent
 
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
   if (!shape.statistics) return plan_for(shape, budget, shape.wants_exponentials && shape.exponentials);
-  LinearPlan plan;  // whatever the budget: they cannot be fewer
+  LinearPlan plan;  // ignores the budget: this is the minimum
   Pieces pieces;
   plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
   take_valid_tokens(shape, shape.tokens, pieces, plan);

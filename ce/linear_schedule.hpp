@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a call of LinearCrossEntropy asks for, and where its scratch memory lies. Not installed.
+/// The shape of a LinearCrossEntropy call, and the layout of its scratch memory. Not installed.
 
 #include <compare>
 #include <cstdint>
@@ -16,67 +16,68 @@
 
 namespace ce {
 
-/// All of a call that its schedule depends on.
+/// Everything in a call that its schedule depends on.
 struct LinearShape {
-  std::int64_t tokens = 0, hidden = 0, classes = 0;  ///< tokens that are in products
-  /// Tokens of the caller, where those that are left out are in no product; else 0. There is a token in the products even
-  /// if none counts.
+  std::int64_t tokens = 0, hidden = 0, classes = 0;  ///< tokens in products
+  /// All tokens of the caller, if ignored ones are left out of the products; else 0. There is at least one token in the
+  /// products, even if none counts.
   std::int64_t all_tokens = 0;
-  std::int64_t valid_tokens = 0;    ///< with all_tokens, as the caller gave it
+  std::int64_t valid_tokens = 0;    ///< with all_tokens: the caller's value
   std::int64_t vector_bytes = 0;    ///< with all_tokens: bytes_of_vectors()
-  bool upstream_of_tokens = false;  ///< the caller has one number for each
-  std::int64_t all_classes = 0;     ///< of all ranks that share them; else as classes
-  DType dtype = DType::f32;         ///< of hidden and weight
-  DType logits = DType::f32;        ///< of the logits and of their gradient
+  bool upstream_of_tokens = false;  ///< the upstream gradient has an element for each token
+  std::int64_t all_classes = 0;     ///< classes of all ranks that share them; else equal to classes
+  DType dtype = DType::f32;         ///< dtype of hidden and weight
+  DType logits = DType::f32;        ///< dtype of the logits and of their gradient
   Reduction reduction = Reduction::mean;
   bool hidden_grad = false, weight_grad = false, bias_grad = false;
   DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
-  /// The gradient of hidden is summed in f32 and rounded after it: its product may then be made in two (split_matmuls.hpp).
+  /// The gradient of hidden is summed in f32 and rounded afterwards: its product may then be split (split_matmuls.hpp).
   bool f32_hidden_product = false;
-  bool converts_bias = false;      ///< it has another dtype than the logits
-  bool converts_upstream = false;  ///< to f32, where there is more than one chunk
-  std::int64_t upstreams = 0;      ///< numbers in the upstream gradient
-  bool has_loss = false;           ///< the caller wants it
-  bool scales_weights = false;     ///< of the classes: see templates/linear/divisor.cuh
-  std::int64_t budget = 0;         ///< as the caller gave it; 0: unset
-  std::int64_t chunk_tokens = 0;   ///< the same
-  bool f32_accumulation = false, own_accumulation = false;  ///< as the caller asked for; neither: unset
-  /// The kernel that serves the call without logits in memory (linear_statistics.hpp); unset: they are made in chunks.
+  bool converts_bias = false;      ///< the bias has another dtype than the logits
+  bool converts_upstream = false;  ///< to f32, if there is more than one chunk
+  std::int64_t upstreams = 0;      ///< elements of the upstream gradient
+  bool has_loss = false;           ///< the caller asks for the loss
+  bool scales_weights = false;     ///< scales the classes' weights: see templates/linear/divisor.cuh
+  std::int64_t budget = 0;         ///< the caller's value; 0: unset
+  std::int64_t chunk_tokens = 0;   ///< the caller's value; 0: unset
+  bool f32_accumulation = false, own_accumulation = false;  ///< the caller's choice; neither: unset
+  /// The kernel that serves the call without storing logits (linear_statistics.hpp); unset: logits are stored in
+  /// chunks.
   std::optional<generator::LinearStatistics> statistics = {};
-  /// The kernel by which gradients are made of exponentials, where that is wanted or may be faster; unset: they are made of
-  /// logits.
+  /// The kernel that computes exponentials, if the caller wants them or they may be faster; unset: gradients are made
+  /// of logits.
   std::optional<generator::LinearStatistics> exponentials = {};
-  bool wants_exponentials = false;  ///< as the caller asked for; else they are raced
-  int multiprocessors = 0;          ///< where there is such a kernel
+  bool wants_exponentials = false;  ///< the caller asks for exponentials; else they are raced
+  int multiprocessors = 0;          ///< set if there is such a kernel
 
   friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
 
   [[nodiscard]] bool gradient() const noexcept { return hidden_grad || weight_grad || bias_grad; }
   [[nodiscard]] bool drops_tokens() const noexcept { return all_tokens > 0; }
-  /// Elements from one row of the logits to the next: whole lines of memory.
+  /// Elements from one row of the logits to the next: rows start on cache lines.
   [[nodiscard]] std::int64_t logits_stride() const noexcept;
-  /// The same of hidden states that are put next to each other.
+  /// The same for gathered hidden states.
   [[nodiscard]] std::int64_t hidden_stride() const noexcept;
-  /// The gradient of the logits has to be rounded for the products.
+  /// Whether the gradient of the logits must be rounded for the products.
   [[nodiscard]] bool converts_logits() const noexcept {
     return (hidden_grad || weight_grad) && logits != dtype;
   }
 };
 
-/// Checks what is the linear layer's of a call, and that each tensor of tokens has all of them; CrossEntropy checks the
+/// Checks the linear layer's part of a call, and that each tensor of tokens has all of them; CrossEntropy checks the
 /// rest.
-/// \param shard  where ranks share the classes: chunk_tokens is then set
+/// \param shard  given if ranks share the classes: chunk_tokens is then set
 /// \throws InvalidArgument
 [[nodiscard]] LinearShape shape_of(const LinearCrossEntropy& operation,
                                    const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device,
                                    const Shard* shard = nullptr);
 
-/// The product of the gradient of the logits of so many tokens and the weight: the gradient of their hidden states.
-/// \param stride  elements from one row of that to the next
+/// The product of the gradient of the logits and the weight for that many tokens: the gradient of their hidden states.
+/// \param stride  elements from one row of the result to the next
 [[nodiscard]] runtime::Matmul hidden_matmul(const LinearShape& shape, const ConstTensor& weight,
                                             std::int64_t tokens, DType output, std::int64_t stride);
 
-/// The bytes from a piece of so many to the next one of a workspace.
+/// The bytes of a piece of the workspace, rounded up to its alignment.
 [[nodiscard]] std::int64_t bytes_of_piece(std::int64_t bytes) noexcept;
 
 /// A piece of the workspace.
@@ -86,24 +87,24 @@ struct LinearPiece {
 
 struct LinearPlan {
   LinearSchedule schedule;
-  int parts = 1;  ///< the chunk has 1 / parts of the tokens of the largest
-  /// `logits` are those of the chunk, their gradient or their exponentials.
+  int parts = 1;  ///< its chunks have 1 / parts of the largest chunk's tokens
+  /// `logits` holds the chunk's logits, their gradient or their exponentials.
   LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
       bias, class_weight, divisor, upstream, losses, z_losses, products;
-  /// Pieces of exponentials: LinearExponentialsArguments has them.
+  /// Pieces for exponentials, named like members of LinearExponentialsArguments.
   LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden;
-  /// A piece of exponentials, where the shape has it.
+  /// Pieces for exponentials, if the shape needs them.
   LinearPiece hidden_product;
 };
 
-/// The plan with the largest chunks, of about one size; of logits unless the caller wants exponentials.
+/// The plan with the largest chunks of about equal size; made of logits unless the caller asks for exponentials.
 /// \param budget  bytes of scratch memory
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
 
-/// Plans whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens;
-/// and where exponentials may be faster, the largest chunks and a half of these with them. None takes more than the budget, or
-/// rounds the sums of the weight's gradient over chunks more often than the first. plan_for() alone where the caller has chosen
-/// the chunks, and where there are none.
+/// Plans that are worth timing: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens; if
+/// exponentials may be faster, also the largest chunks and half of them with exponentials. No plan exceeds the budget,
+/// or rounds the sums of the weight's gradient more often than the first. Only plan_for() if the caller has chosen the
+/// chunks, or if there are no tokens.
 [[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

@@ -21,24 +21,24 @@ namespace {
 
 constexpr int hopper = 90;
 constexpr std::uintptr_t operand_alignment = 16;
-/// Row tiles below each other at a time: so many rows of hidden states stay in L2 with as many of the weight. 6 and 11 are
-/// divisors of the 66 clusters of two blocks that an H100 or H200 runs.
+/// Candidates for the number of row tiles in a band: their rows of hidden states stay in L2 together with as many of
+/// the weight. 6 and 11 divide the 66 clusters of two blocks that an H100 or H200 runs.
 constexpr std::array groups{6, 11, 16, 8};
-/// Rows at either end that a race compares.
+/// Number of rows at either end that a race compares.
 constexpr std::int64_t compared_rows = 16;
 constexpr std::string_view none_is_right = "none";
 
-/// Also of a single row, whose step is told to the copies all the same.
+/// Whether bulk tensor copies can load it. Even a single row needs a valid step.
 bool may_be_boxed(const ConstTensor& tensor) {
   const std::int64_t step = std::max(tensor.row_step(), tensor.columns);
   return reinterpret_cast<std::uintptr_t>(tensor.data) % operand_alignment == 0 &&
          step * size_of(tensor.dtype) % static_cast<std::int64_t>(operand_alignment) == 0;
 }
 
-/// What kernels do not take as 1 (templates/operations/logits.cuh).
+/// Whether kernels use the scale; they take others as 1 (templates/operations/logits.cuh).
 bool is_scale(double scale) { return scale >= 0x1p-60 && scale <= 0x1p60; }
 
-/// Some of the call's rows, one after the other, as f64 has them.
+/// A sample of the call's rows, computed in f64.
 class ComparedRows {
  public:
   ComparedRows(runtime::Device& device, const LinearShape& shape, const LinearStatisticsArguments& arguments)
@@ -48,7 +48,7 @@ class ComparedRows {
       rows_.push_back(row);
   }
 
-  /// Of each row its logsumexp and its target's logit, by the library's product.
+  /// The logsumexp and the target's logit of each row, by the library's product.
   [[nodiscard]] std::vector<double> reference() const {
     const std::int64_t classes = shape_.classes;
     const std::vector<double> bias =
@@ -93,7 +93,7 @@ class ComparedRows {
     return all;
   }
 
-  /// The same of what the kernel has left.
+  /// The same figures from the kernel's results.
   [[nodiscard]] std::vector<double> made(int splits) const {
     const auto words = shape_.statistics->words();
     const std::size_t slope = shape_.statistics->softcap ? 1 : 0;
@@ -150,7 +150,7 @@ class ComparedRows {
   std::vector<std::int64_t> rows_;
 };
 
-/// Sums in another order, tanh and exponentials of 16 bits differ by little; a wrong tile by much.
+/// Other orders of sums, and 16-bit tanh and exponentials, cause small differences; a wrong tile causes a large one.
 bool agree(const std::vector<double>& made, const std::vector<double>& right) {
   for (std::size_t i = 0; i < right.size(); ++i)
     if (std::isfinite(right[i]) && !(std::abs(made[i] - right[i]) <= 2e-3 * (1 + std::abs(right[i]))))
@@ -162,7 +162,7 @@ bool agree(const std::vector<double>& made, const std::vector<double>& right) {
 
 namespace {
 
-/// Of the call's matrices, whatever it asks for: the kernel, where they and the device are what it takes.
+/// The statistics kernel for the call's matrices and options, if it supports them and the device.
 std::optional<generator::LinearStatistics> kernel_for(const LinearCrossEntropy& operation,
                                                       const LinearCrossEntropy::Tensors& tensors,
                                                       const LinearShape& shape,
@@ -171,7 +171,7 @@ std::optional<generator::LinearStatistics> kernel_for(const LinearCrossEntropy& 
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 1024;  // coordinates have 32 bits
   const CrossEntropy& options = operation.cross_entropy;
   const DType target = tensors.target.dtype;
-  // A wrong dtype, and an amount out of range, are refused where logits are made.
+  // A wrong dtype or amount is rejected where logits are computed.
   if ((target != DType::i32 && target != DType::i64) || !is_scale(options.logit_scale) ||
       (options.softcap != 0 && !is_scale(options.softcap)) ||
       (tensors.row_scale.data != nullptr && tensors.row_scale.dtype != DType::f32))
@@ -218,7 +218,7 @@ std::optional<generator::LinearStatistics> exponentials_of(const LinearCrossEntr
                             .softcap = options.softcap,
                             .logit_scale = options.logit_scale};
   const auto is_f32_or_none = [](const ConstTensor& tensor) {
-    return tensor.data == nullptr || tensor.dtype == DType::f32;  // else refused with the loss
+    return tensor.data == nullptr || tensor.dtype == DType::f32;  // otherwise it is rejected with the loss
   };
   if ((!shape.hidden_grad && !shape.weight_grad) || shape.dtype != DType::bf16 || options != served ||
       tensors.bias.data != nullptr || tensors.class_weight.data != nullptr ||
@@ -249,7 +249,7 @@ std::vector<LinearWay> LinearForward::ways(int multiprocessors, std::int64_t tok
                            .tile_columns = tile.columns,
                            .clusters = clusters,
                            .group = std::min(wanted, clusters)}};
-      // Of as many tokens as the key says, so that these are the ways of any number with that key.
+      // Uses the key's number of tokens, so that these ways are valid for every number with that key.
       const auto bands = [&](ProductSchedule schedule) {
         schedule.rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
         return schedule.bands();
@@ -288,7 +288,7 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == raced.winner; });
   const bool serves = !raced.all_wrong && raced.winner != none_is_right;
-  // A winner of another version may be one that there is no more.
+  // A winner of another version may name a way that no longer exists.
   const Known known{.way = same != all.end() ? *same : all.front(),
                     .open = raced.open || (serves && same == all.end()),
                     .serves = serves};
@@ -312,7 +312,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
       static_cast<std::size_t>(most_messages(shape.multiprocessors, shape.tokens, shape.classes)) *
       static_cast<std::size_t>(shape.statistics->words()) * 4;
   std::size_t latest = 0;
-  std::vector<double> right;  // where there is no library to ask, what the first makes
+  std::vector<double> right;  // if there is no library, the first way's results are the reference
   try {
     right = rows.reference();
   } catch (const Unsupported& error) {
@@ -352,7 +352,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
   }
   const std::lock_guard lock(mutex_);
   winners_.keep(subject_of(shape), result);
-  known_.clear();  // of other numbers of tokens, too
+  known_.clear();  // drops entries of other numbers of tokens, too
 }
 
 void LinearForward::launch(const LinearShape& shape, const LinearWay& way,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The loss of a linear layer without its logits in memory: a kernel that takes statistics of rows while it makes their
+/// The loss of a linear layer without its logits in memory: a kernel that computes statistics of rows along with their
 /// logits, and whose tiles are raced. Not installed.
 
 #include <map>
@@ -20,58 +20,60 @@
 
 namespace ce {
 
-/// The kernel that serves the call: one without gradients, of 16-bit matrices whose rows begin at 16 bytes, with class
-/// indices, on Hopper (whose instructions it is made of) or on the host. A call that names its chunks has logits in them.
+/// The kernel that serves the call, if any: a call without gradients, with 16-bit matrices whose rows are aligned to 16
+/// bytes, and class indices, on Hopper (whose instructions it uses) or on the host. A call that sets chunk_tokens uses
+/// logits.
 [[nodiscard]] std::optional<generator::LinearStatistics> statistics_of(
     const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
     const runtime::Device& device);
 
-/// The same for gradients: the kernel that leaves exponentials, of which they are made. Of bf16, whose range is that of f32;
-/// with those options alone whose gradient is a factor of each row times its exponentials, but for the target.
+/// The kernel for gradients, which writes exponentials. It needs bf16, whose range is that of f32, and only options
+/// with which the gradient of a row is a factor times its exponentials, except at the target.
 [[nodiscard]] std::optional<generator::LinearStatistics> exponentials_of(
     const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
     const runtime::Device& device);
 
-/// LinearWay::messages() of any way to run the kernel for so many tokens.
+/// The largest LinearWay::messages() among the ways to run the kernel for that many tokens.
 [[nodiscard]] int most_messages(int multiprocessors, std::int64_t tokens, std::int64_t classes);
 
-/// How the kernel is run.
+/// A way to run the kernel.
 struct LinearWay {
   ProductTile tile;
-  int wanted_group = 1;  ///< ProductSchedule::group, where there are so many clusters
+  int wanted_group = 1;  ///< ProductSchedule::group, if there are enough clusters
   ProductSchedule schedule;
 
-  /// About each row, at most.
+  /// Number of messages for each row, at most.
   [[nodiscard]] int messages() const noexcept { return schedule.most_splits() * tile.messages(); }
-  /// "tile=128x192,stages=5,cluster=2,group=16", the group that is wanted: the same whatever the number of tokens.
+  /// "tile=128x192,stages=5,cluster=2,group=16", with the wanted group: equal for any number of tokens.
   [[nodiscard]] std::string text() const;
 };
 
 /// Thread-safe.
 class LinearForward {
  public:
-  /// Every reference must outlive it.
-  /// \param seconds  that each race may take; 0: no bound
+  /// The references must outlive this object.
+  /// \param seconds  limit of each race; 0: none
   LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels, double seconds = 0)
       : device_(device), kernels_(kernels), winners_(device, cache, seconds) {}
 
-  /// One first that serves without a measurement.
+  /// The ways; the first one is used if there is no measurement.
   [[nodiscard]] static std::vector<LinearWay> ways(int multiprocessors, std::int64_t tokens,
                                                    std::int64_t classes);
 
-  /// What is known of calls with so many tokens, up to a power of two.
+  /// The race's result for calls with that many tokens, up to a power of two.
   struct Known {
     LinearWay way;       ///< the fastest, or the first
-    bool open = true;    ///< a race would find something new
-    bool serves = true;  ///< false where a race has found that all ways are wrong
+    bool open = true;    ///< a race would improve the result
+    bool serves = true;  ///< false if a race has found that all ways are wrong
   };
   [[nodiscard]] Known known(const LinearShape& shape);
-  /// Lets all ways race, and the database keep what each took. Others may do so at the same time. Each must make the logsumexps
-  /// and targets' logits that the device's library of products and f64 make, in the first rows and in the last.
-  /// \param arguments  as of launch()
+  /// Races all ways, and stores their times in the database. Several threads may do so at the same time. Each way must
+  /// compute the logsumexps and targets' logits that the device's library of products and f64 give, in the first and
+  /// last rows.
+  /// \param arguments  those of launch()
   void tune(const LinearShape& shape, const LinearStatisticsArguments& arguments, double seconds);
 
-  /// \param arguments  all but maps, group and splits
+  /// \param arguments  all members except maps, group and splits
   /// \throws CompileError, Unsupported, DeviceError
   void launch(const LinearShape& shape, const LinearWay& way, const LinearStatisticsArguments& arguments,
               Stream stream);
@@ -81,7 +83,7 @@ class LinearForward {
 
   runtime::Device& device_;
   LinearKernels& kernels_;
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards the members below
   tuner::RaceWinners winners_;
   std::map<LinearShape, Known> known_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The optional tensors of a linear layer's loss with an element for each token, each once. Not installed.
+/// The optional per-token tensors of a linear layer's loss, each listed once. Not installed.
 
 #include <array>
 #include <bit>
@@ -14,16 +14,15 @@
 
 namespace ce {
 
-/// A tensor of a call, and what it is to the operation that makes the losses of a chunk: null where that has none.
+/// A tensor of a call, and its counterpart in the operation that computes the losses of a chunk: null if that has none.
 template <class View>
 struct TokenTensor {
-  std::string_view name;  ///< as include/ce/linear.hpp has it
+  std::string_view name;  ///< the name in include/ce/linear.hpp
   View LinearCrossEntropy::Tensors::*member;
   View CrossEntropy::Tensors::*of_forward = nullptr;
   View CrossEntropyMerge::Tensors::*of_merge = nullptr;
-  std::int64_t fill =
-      0;  ///< the bits of an element whose token is left out (LinearCrossEntropy::valid_tokens)
-  bool may_be_nan = true;  ///< where more tokens count than the call says
+  std::int64_t fill = 0;   ///< bits of the elements of ignored tokens (LinearCrossEntropy::valid_tokens)
+  bool may_be_nan = true;  ///< elements are NaN if more tokens count than the call says
 
   template <class Tensors>
   [[nodiscard]] constexpr View Tensors::*of() const noexcept {
@@ -52,7 +51,7 @@ inline constexpr std::array token_inputs{
                              .of_forward = &CrossEntropy::Tensors::lse_upstream},
 };
 
-/// All bits: NaN of an f32, and -1 of an integer.
+/// All bits set: NaN as an f32, and -1 as an integer.
 inline constexpr std::int64_t fill_of_unknown = -1;
 
 inline constexpr std::array token_outputs{

@@ -8,7 +8,7 @@
 namespace ce {
 namespace {
 
-/// What a call reads of each token. Where rows are left without a token, `fill` is what they read.
+/// A per-token input of a call. Rows without a token read `fill`.
 std::vector<TokenTensor<ConstTensor>> inputs_of(const LinearCrossEntropy& operation,
                                                 const LinearCrossEntropy::Tensors& tensors,
                                                 const LinearShape& shape) {
@@ -22,7 +22,7 @@ std::vector<TokenTensor<ConstTensor>> inputs_of(const LinearCrossEntropy& operat
   return all;
 }
 
-/// What a call writes of each token.
+/// A per-token output of a call.
 std::vector<TokenTensor<Tensor>> outputs_of(const LinearCrossEntropy::Tensors& tensors,
                                             const LinearShape& shape) {
   std::vector<TokenTensor<Tensor>> all(token_outputs.begin(), token_outputs.end());
@@ -34,7 +34,7 @@ std::vector<TokenTensor<Tensor>> outputs_of(const LinearCrossEntropy::Tensors& t
   return all;
 }
 
-/// The largest unit that rows, and what lies between them, are multiples of.
+/// The largest unit that divides row sizes and strides.
 int unit_of(const ConstTensor& a, const ConstTensor& b, std::int64_t row_bytes) {
   std::uintptr_t all = static_cast<std::uintptr_t>(row_bytes) | 16;
   for (const ConstTensor* tensor : {&a, &b}) {
@@ -44,7 +44,7 @@ int unit_of(const ConstTensor& a, const ConstTensor& b, std::int64_t row_bytes) 
   return 1 << std::countr_zero(all);
 }
 
-/// A move of rows of `from` to `to`, in units.
+/// The arguments that move rows of `from` to `to`, in units.
 LinearArguments move_of(const ConstTensor& from, const Tensor& to, int unit) {
   const auto units = [&](std::int64_t elements) { return elements * size_of(from.dtype) / unit; };
   return {.input = from.data,
@@ -54,7 +54,7 @@ LinearArguments move_of(const ConstTensor& from, const Tensor& to, int unit) {
           .output_stride = units(std::max(to.row_step(), to.columns))};
 }
 
-/// As a column.
+/// The vector as a column.
 template <class T>
 T column_of(const T& tensor) {
   return {tensor.data, tensor.dtype, tensor.rows * tensor.columns};

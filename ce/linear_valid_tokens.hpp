@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The tokens of a linear layer's loss that count, put next to each other: the others are in no product. Not installed.
+/// Gathers the tokens of a linear layer's loss that count: the products leave out the others. Not installed.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,37 +12,36 @@
 
 namespace ce {
 
-/// Bytes of what a call reads and writes of each token, for those that count alone.
-/// \param shape  all but what is to be found
+/// Bytes of the gathered per-token inputs and outputs of a call.
+/// \param shape  complete except for the result
 [[nodiscard]] std::int64_t bytes_of_vectors(const LinearCrossEntropy& operation,
                                             const LinearCrossEntropy::Tensors& tensors,
                                             const LinearShape& shape);
 
-/// The valid tokens of one call, in its workspace. All methods enqueue on the stream, and so nothing is known of how many
-/// there are.
-/// Where more count than the call says, the others are left out: the losses, and what else has a NaN, are NaN, and so are the
-/// rows of hidden that go into the products.
+/// The valid tokens of one call, in its workspace. All methods enqueue on the stream, so the host does not know how
+/// many there are. If more tokens count than the call says, the surplus is left out: the losses, and other outputs that
+/// can be NaN, become NaN, and so do the rows of hidden in the products.
 class ValidTokens {
  public:
-  /// \param shape  one that drops tokens
+  /// \param shape  a shape that drops tokens
   ValidTokens(LinearKernels& kernels, const LinearCrossEntropy& operation,
               const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, const LinearPlan& plan,
               std::byte* workspace);
 
-  /// The caller's, but with those of [tokens] as long as there are tokens that count.
+  /// The caller's tensors, but with gathered ones in place of those of [tokens].
   [[nodiscard]] const LinearCrossEntropy::Tensors& tensors() const noexcept { return of_valid_; }
-  /// [1]: how many tokens count, known when gather() has run.
+  /// [1]: number of tokens that count, set by gather().
   [[nodiscard]] const long long* counted() const noexcept { return counted_; }
-  /// The rows of a chunk.
+  /// The gathered rows of a chunk.
   [[nodiscard]] ConstTensor hidden(std::int64_t rows) const noexcept;
   [[nodiscard]] Tensor hidden_grad(std::int64_t rows) const noexcept;
 
-  /// Finds the tokens, and takes what the call reads of each.
+  /// Finds the tokens, and gathers the per-token inputs.
   void gather(Stream stream);
   void gather_hidden(std::int64_t first, std::int64_t rows, Stream stream);
-  /// The gradient of tokens that are left out is zero.
+  /// Zeroes the gradient of tokens that are left out.
   void scatter_hidden_grad(std::int64_t first, std::int64_t rows, Stream stream);
-  /// What the call has written of each token, or of all.
+  /// Scatters the per-token outputs back to all tokens.
   void scatter(Stream stream);
 
  private:

@@ -11,14 +11,14 @@
 namespace ce {
 namespace {
 
-/// A matrix and where its rows lie.
+/// A matrix and the layout of its rows.
 struct Placed {
   const Matrix* matrix;
   RowLayout layout;
 };
 
-/// Gives all layouts the same batches. Rows that are evenly apart can be looked at in batches of any size.
-/// \returns the rows of a batch; 0 where no matrix has batches
+/// Gives all layouts the same batches. Rows at equal distances fit batches of any size.
+/// \returns the rows of a batch; 0 if no matrix has batches
 std::int64_t align_batches(std::span<Placed> all) {
   const Placed* first = nullptr;
   for (const Placed& placed : all) {
@@ -51,7 +51,7 @@ Layout arguments_of(const Placed* placed) {
   return {.row = placed->layout.row, .batch = placed->layout.batch, .column = placed->layout.column};
 }
 
-/// The output is the input itself, or apart from it.
+/// Checks that the output is the input itself, or does not overlap it.
 bool is_in_place(const Matrix& output, const Matrix& input) {
   const ConstTensor &own = *output.tensor, &other = *input.tensor;
   if (own.data == other.data && row_layout(own) == row_layout(other)) return true;
@@ -96,10 +96,10 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
     strided = strided || placed[i].layout.column != 1;
     placements[i] = placement_of(placed[i]);
   }
-  // What is given comes in this order.
+  // Given tensors come in this order.
   const Placed *own = placed.data(), *of_second = second.tensor != nullptr ? own + 1 : nullptr,
                *of_output = output.tensor != nullptr ? own + count - 1 : nullptr;
-  // Every member is named: where one is left out, compilers zero the whole of it first, which takes longer.
+  // Every member is named: otherwise compilers first zero the whole struct, which takes longer.
   return {.problem = {.operation = operation,
                       .dtype = model.dtype,
                       .in_place = in_place,

@@ -21,7 +21,7 @@ const void* NeutralStatistics::get(const StatisticsLayout& layout, std::int64_t 
   std::size_t at = 0;
   if (layout.target) row.at(at++) = -infinity;
   if (layout.slope) row.at(at++) = 1;
-  row.at(at) = -infinity;  // the maximum; sums are 0
+  row.at(at) = -infinity;  // the maximum; sums stay 0
   if (layout.indices) {
     row.at(row.size() - 2) = -infinity;
     row.back() = std::bit_cast<float>(std::numeric_limits<std::int32_t>::max());  // no column

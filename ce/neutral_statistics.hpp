@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The statistics of rows of which a rank has no class. Not installed.
+/// Statistics of rows for a rank without classes. Not installed.
 
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace ce {
 
-/// What a row's statistics are made of, as templates/operations/shard.cuh lays them out.
+/// Determines the contents of a row's statistics, as templates/operations/shard.cuh lays them out.
 struct StatisticsLayout {
   std::int64_t words = 0;
   bool target = false, slope = false, indices = false;
@@ -19,20 +19,20 @@ struct StatisticsLayout {
   friend auto operator<=>(const StatisticsLayout&, const StatisticsLayout&) = default;
 };
 
-/// Statistics that change nothing they are merged with, in device memory that is written once and then only read.
+/// Statistics that do not change what they are merged with, in device memory that is written once and then only read.
 /// Thread-safe.
 class NeutralStatistics {
  public:
   explicit NeutralStatistics(runtime::Device& device) : device_(device) {}
 
-  /// \param fixed  nothing may be made now
-  /// \returns so many rows or more; null where they are not there and may not be made
+  /// \param fixed  whether allocation is forbidden now
+  /// \returns at least `rows` rows; null if they are not there and may not be allocated
   [[nodiscard]] const void* get(const StatisticsLayout& layout, std::int64_t rows, bool fixed);
 
  private:
   runtime::Device& device_;
   std::mutex mutex_;
-  /// Buffers by layout; graphs may still use all but the largest, which is the last.
+  /// Buffers by layout; the last is the largest, and graphs may still use the others.
   std::map<StatisticsLayout, std::vector<runtime::Buffer>> all_;
 };
 

@@ -22,12 +22,12 @@ namespace {
 
 static_assert(sizeof(PeerExchange) <= ExchangeLayout::distances());
 
-/// What one rank says of its memory.
+/// One rank's description of its memory.
 struct Description {
   std::array<char, 8> format;
-  std::array<char, 16> host;      ///< as it is between two starts
-  std::uint64_t process, number;  ///< the number is random: ids of processes are used again
-  std::uint64_t device;           ///< another one for each GPU
+  std::array<char, 16> host;      ///< identifies the host until it restarts
+  std::uint64_t process, number;  ///< the number is random, since process ids are reused
+  std::uint64_t device;           ///< identifies the GPU
   std::uint64_t address, bytes;
   runtime::MemoryHandle handle;  ///< for other processes
 
@@ -60,7 +60,7 @@ std::uint64_t number_of_process() {
   });
 }
 
-/// Kernels of two ranks on one GPU may not run at the same time.
+/// Identifies the GPU: kernels of two ranks on one GPU may not run at the same time.
 std::uint64_t number_of(const runtime::Device& device, const void* memory) {
   if (device.model().is_host()) return reinterpret_cast<std::uintptr_t>(memory);
   const runtime::Environment environment = device.environment();
@@ -182,12 +182,12 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
   distances = std::move(to_ranks);
 }
 
-/// As a kernel does that has waited too long, but of its own rank.
+/// Does what a kernel does that has waited too long, but for this rank.
 void PeerMemory::Impl::give_up() noexcept {
   const auto missing = static_cast<unsigned>(1 + options.rank);
   for (const std::int64_t distance : distances) try {
       device.upload(memory + distance + offsetof(PeerExchange, missing), &missing, sizeof missing);
-    } catch (const Error&) {  // of a rank that is gone
+    } catch (const Error&) {  // thrown for a rank that has ended
     }
 }
 
@@ -219,7 +219,7 @@ std::int64_t PeerMemory::bytes_for(int ranks, std::int64_t rows, std::int64_t wo
 PeerMemory::PeerMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PeerMemory::PeerMemory(PeerMemory&&) noexcept = default;
 PeerMemory& PeerMemory::operator=(PeerMemory&&) noexcept = default;
-/// In a child of fork() it is left as it is, like its Context.
+/// In a child of fork() it is leaked, like its Context.
 PeerMemory::~PeerMemory() {
   if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
 }

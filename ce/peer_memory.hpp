@@ -28,7 +28,7 @@ class CE_HIDDEN PeerMemories {
     const std::lock_guard lock(mutex_);
     all_.erase(&memory);
   }
-  /// \throws DeviceError where a rank did not come in time, once for each memory
+  /// \throws DeviceError if a rank did not come in time, once for each memory
   void check() const;
 
  private:
@@ -43,7 +43,7 @@ struct PeerMemory::Impl {
   ~Impl();
 
   void connect(std::span<const std::byte> descriptions);
-  /// Empty where every rank came.
+  /// A message about the rank that did not come; empty if all did.
   [[nodiscard]] std::string failure() const;
   void give_up() noexcept;
 
@@ -52,10 +52,10 @@ struct PeerMemory::Impl {
   const Options options;
   std::byte* memory = nullptr;
   std::array<std::byte, description_bytes> description{};
-  std::vector<void*> opened;            ///< of other processes
-  std::vector<std::int64_t> distances;  ///< to that of each rank; none before connect()
+  std::vector<void*> opened;            ///< memory of other processes
+  std::vector<std::int64_t> distances;  ///< address differences to each rank's memory; empty before connect()
   const int process;
-  mutable std::atomic<bool> is_told = false;  ///< the failure
+  mutable std::atomic<bool> is_told = false;  ///< the failure was reported
 };
 
 }  // namespace ce

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The kernels chosen so far, found without a lock. Not installed.
+/// A lock-free table of the kernels chosen so far. Not installed.
 
 #include <array>
 #include <atomic>
@@ -18,14 +18,14 @@
 
 namespace ce {
 
-/// Readers take no lock and write nothing; entries are never removed while the table lives, so a reader's
-/// pointer stays good.
+/// Readers take no lock and write nothing; entries are never removed while the table lives, so a reader's pointer stays
+/// valid.
 class PlanTable {
-  /// All of a bucketed Problem in three words, read member by member: a Problem as fresh as that of a call is
-  /// slow to copy.
+  /// A bucketed Problem packed into three words. It is read member by member: copying a Problem that a call has just
+  /// created is slow.
   struct Key {
     explicit Key(const generator::Problem& problem) noexcept {
-      // A new field of Problem must be below, a flag in a table.
+      // A new member of Problem must be added below; a new flag is added by its table.
       [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, flags, f12, f13, f14, f15, f16,
                                     f17] = problem;
       static_assert(sizeof(flags) == generator::cross_entropy_options.size() +
@@ -62,7 +62,7 @@ class PlanTable {
   };
 
  public:
-  /// The kernel that a bucket of problems runs, and why.
+  /// The kernel for a bucket of problems, and why it was chosen.
   class Entry {
    public:
     Entry(const Key& key, const Entry* next, tuner::Kernel its_kernel, Choice its_choice)
@@ -78,7 +78,7 @@ class PlanTable {
     std::atomic<bool> is_forgotten_ = false;
   };
 
-  /// What was chosen for the problem's bucket.
+  /// The entry of the problem's bucket.
   [[nodiscard]] const Entry* find(const generator::Problem& problem) const noexcept {
     const Key key(problem);
     for (const Entry* entry = slot(key).load(std::memory_order_acquire); entry != nullptr;
@@ -87,7 +87,7 @@ class PlanTable {
     return nullptr;
   }
 
-  /// What was chosen for the lookup key is found no longer, unless it is the config.
+  /// Hides entries of the lookup key with another config.
   void forget(std::string_view key, std::string_view config) {
     const std::lock_guard lock(mutex_);
     for (Entry& entry : entries_)
@@ -95,7 +95,7 @@ class PlanTable {
         entry.is_forgotten_.store(true, std::memory_order_release);
   }
 
-  /// Adds the problem's bucket, or takes the place of what was chosen for it before, which stays behind.
+  /// Adds an entry for the problem's bucket. An earlier entry stays, but is no longer found.
   const Entry& put(const generator::Problem& problem, tuner::Kernel kernel, Choice choice) {
     const std::lock_guard lock(mutex_);
     const Key key(problem);
@@ -112,8 +112,8 @@ class PlanTable {
   std::atomic<const Entry*>& slot(const Key& key) { return heads_[key.hash() % slots]; }
   const std::atomic<const Entry*>& slot(const Key& key) const { return heads_[key.hash() % slots]; }
 
-  std::array<std::atomic<const Entry*>, slots> heads_{};  ///< the latest of each comes first
-  std::mutex mutex_;                                      ///< guards adding, and what follows
+  std::array<std::atomic<const Entry*>, slots> heads_{};  ///< the latest entry of each list comes first
+  std::mutex mutex_;                                      ///< guards additions, and the members below
   std::deque<Entry> entries_;
 };
 

@@ -14,7 +14,7 @@
 namespace ce {
 namespace {
 
-/// What ranks tell each other of a call, in that order.
+/// The names of the numbers that ranks compare, in their order.
 template <class T>
 constexpr std::array<T, RankCall::numbers> in_order(const std::array<T, RankCall::before_amounts>& before,
                                                     const std::array<T, RankCall::amounts>& amounts,
@@ -24,7 +24,7 @@ constexpr std::array<T, RankCall::numbers> in_order(const std::array<T, RankCall
   return all;
 }
 
-/// Something of each option that has an amount.
+/// Applies `of` to each option that has an amount.
 template <class Of>
 constexpr auto of_amounts(const Of& of) {
   std::array<std::invoke_result_t<Of, generator::CrossEntropyOption>, RankCall::amounts> all{};
@@ -95,7 +95,7 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
           }),
           {words, static_cast<std::int64_t>(shard.plan),
            tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
-           // Without both, kernels skip rows without a class.
+           // Without either, kernels skip rows that have no class in the shard.
            (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
            tensors.row_scale.data != nullptr ? 1 : 0,
            (tensors.weight.data != nullptr ? 1 : 0) + (tensors.row_weight.data != nullptr ? 2 : 0) +
@@ -135,7 +135,7 @@ void require_agreement(std::span<const std::int64_t> calls) {
     const std::int64_t first = std::min(number(rank, RankCall::first_class), classes);
     shards.push_back({first, first + number(rank, RankCall::columns), rank});
   }
-  // A shard without a class lies before that of the class that it begins at.
+  // A shard without classes is sorted before the shard that begins at the same class.
   std::ranges::sort(shards, {}, [](const Classes& shard) { return std::pair(shard.first, shard.end); });
   std::int64_t next = 0;
   for (const Classes& shard : shards) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whether the calls of ranks that share the classes fit each other. Not installed.
+/// Checks that the calls of ranks that share the classes match. Not installed.
 
 #include <array>
 #include <cstddef>
@@ -18,18 +18,18 @@
 
 namespace ce {
 
-/// What a rank is asked for. All but its columns and their place must be the same on every rank.
+/// The numbers that describe a rank's call. All except its columns and first class must be equal on every rank.
 class RankCall {
  public:
   RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            std::int64_t words);
 
-  /// The amounts of options lie between others.
+  /// The options' amounts come between other numbers.
   static constexpr std::size_t before_amounts = 8, amounts = generator::cross_entropy_options.size(),
                                behind_amounts = 6, numbers = before_amounts + amounts + behind_amounts;
   enum Number : std::size_t { rows, columns, first_class, classes };
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
-  /// The same for calls with other rows: of the same power-of-two range, or any.
+  /// The description without exact rows: for the same power-of-two range, or for any.
   [[nodiscard]] RankCall of_bucket() const noexcept;
   [[nodiscard]] RankCall of_any_rows() const noexcept;
 
@@ -39,22 +39,22 @@ class RankCall {
   std::array<std::int64_t, numbers> numbers_;
 };
 
-/// \throws InvalidArgument where it is none
+/// \throws InvalidArgument for an invalid communicator
 void require_communicator(const Communicator& communicator);
 
-/// \param names  of what every rank tells the same of
-/// \param told   so many numbers of each rank, one rank after the other
-/// \throws InvalidArgument that names the first rank and what differs from rank 0
+/// \param names  names of numbers that must be equal on every rank
+/// \param told   these numbers of each rank, rank by rank
+/// \throws InvalidArgument naming the first rank and number that differ from rank 0
 void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> told);
 
-/// \param calls  RankCall::all() of each rank, one after the other
-/// \throws InvalidArgument that names the rank and what differs, or the classes that no rank or two ranks have
+/// \param calls  RankCall::all() of each rank, rank by rank
+/// \throws InvalidArgument naming the rank and the difference, or the classes that no rank or two ranks have
 void require_agreement(std::span<const std::int64_t> calls);
 
-/// The calls that ranks have agreed on, and whether they go through CrossEntropyExchange. Thread-safe.
+/// The calls that ranks have agreed on, and whether they use CrossEntropyExchange. Thread-safe.
 class RankAgreements {
  public:
-  /// \param captured  what was agreed on for other rows will do, since ranks cannot agree now
+  /// \param captured  accept an agreement on other rows, since ranks cannot compare calls now
   [[nodiscard]] std::optional<bool> find(const Communicator& communicator, const RankCall& call,
                                          bool captured) {
     const std::lock_guard lock(mutex_);

@@ -19,9 +19,9 @@ namespace ce {
 namespace {
 
 struct Message {
-  std::int32_t failed = 0;        ///< 1 and the kind of the error
-  std::int32_t exchange = 0;      ///< or not
-  std::array<char, 2040> text{};  ///< keys and configs, a line each; or the error's
+  std::int32_t failed = 0;        ///< 0, or 1 and the kind of the error
+  std::int32_t exchange = 0;      ///< whether the ranks exchange
+  std::array<char, 2040> text{};  ///< keys and configs, one a line; or the error's message
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 

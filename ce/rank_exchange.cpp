@@ -17,10 +17,10 @@
 namespace ce {
 namespace {
 
-/// Why a rank cannot go on, or nothing where it can.
+/// Why a rank cannot go on, or empty if it can.
 using Words = std::array<char, 256>;
 
-/// The same words on every rank: those of the first that cannot, or nothing.
+/// A message that is equal on every rank: that of the first rank that cannot go on, or an empty one.
 std::string first_refusal(runtime::Device& device, const Communicator& communicator, std::string_view own,
                           Stream stream) {
   Words words{};
@@ -87,7 +87,7 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
     return {.view = own.memories.back().view(), .why = {}};
   if (fixed) return {.view = {}, .why = "the call is being captured, and needs more memory than there is"};
 
-  // Each step goes on where all ranks can, so that none waits for one that gave up.
+  // Each step continues only if all ranks can, so that none waits for one that gave up.
   std::unique_ptr<PeerMemory> memory;
   std::string refusal;
   std::vector<std::byte> description(PeerMemory::description_bytes);
@@ -106,7 +106,7 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
       } catch (const Error& error) {
         refusal = error.what();
       }
-    // A rank that has heard of all knows that the memory of all is ready.
+    // Once a rank has data from all ranks, it knows that the memory of all is ready.
     return first_refusal(device, communicator, refusal, stream);
   });
   if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The memory through which the ranks of a communicator exchange. Not installed.
+/// The memory through which the ranks of a communicator exchange rows. Not installed.
 
 #include <cstdint>
 #include <map>
@@ -22,12 +22,12 @@ class PeerMemories;
 void gather(const Communicator& communicator, const void* send, void* receive, std::size_t bytes,
             Stream stream);
 
-/// Waits until all work on the stream is done, as long as the communicator has patience and no failure.
-/// \throws DeviceError where a rank does not come: memory that it may still come to must not be freed then
+/// Waits until all work on the stream is done, until the communicator's patience ends or it fails.
+/// \throws DeviceError if a rank does not come: memory that the late rank may still use must not be freed then
 void wait_for_ranks(runtime::Device& device, const Communicator& communicator, Stream stream);
 
-/// Where the ranks fail while the call waits for them, its memory is left as it is: freeing any would wait for what the
-/// communicator still has on the GPU, perhaps for ever.
+/// Runs a call that waits for the ranks. If they fail, leaks its memory: freeing it would wait for the communicator's
+/// work on the GPU, perhaps for ever.
 template <class Memory, class Call>
 auto unless_ranks_fail(std::unique_ptr<Memory>& memory, const Call& call) {
   try {
@@ -44,19 +44,19 @@ auto unless_ranks_fail(std::unique_ptr<Memory>& memory, const Call& call) {
                                                        const Communicator& communicator,
                                                        std::span<const std::byte> own, Stream stream);
 
-/// Thread-safe, where the ranks of a communicator are not threads that call for the same rank.
+/// Thread-safe, unless the ranks of a communicator are threads that call for the same rank.
 class RankExchanges {
  public:
   struct Found {
-    PeerView view;    ///< nothing where a rank cannot
-    std::string why;  ///< it cannot
+    PeerView view;    ///< empty if a rank cannot exchange
+    std::string why;  ///< why a rank cannot exchange
   };
-  /// Memory with so many bytes, which all ranks ask for at once: what there is, or made now.
-  /// \param fixed  nothing may be made: nothing is found where what there is is too small
+  /// Memory of at least that many bytes: existing or newly allocated. All ranks call this at once.
+  /// \param fixed  forbids allocation: nothing is found if the existing memory is too small
   [[nodiscard]] Found get(runtime::Device& device, PeerMemories& of_context, const Communicator& communicator,
                           std::int64_t bytes, Stream stream, bool fixed);
 
-  /// Tells the other ranks that this one does not come.
+  /// Tells the other ranks that this rank will not come.
   void give_up(const Communicator& communicator) noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Cross entropy of classes that are spread over ranks: the operations and the all-gather between them.
+// Cross entropy with classes spread over ranks: the operations and the all-gather between them.
 #include "ce/ranks.hpp"
 
 #include <fmt/format.h>
@@ -39,8 +39,8 @@ Communicator nccl_communicator(void* comm) {
           .failure = runtime::cuda::nccl_failure};
 }
 
-/// All ranks compare their calls.
-/// \param can_exchange  of this rank
+/// Compares the calls of all ranks.
+/// \param can_exchange  whether this rank can exchange
 Context::Impl::RanksThatCan Context::Impl::agree(const RankCall& call, const Communicator& communicator,
                                                  Stream stream, bool can_exchange) {
   struct Message {
@@ -66,7 +66,7 @@ Context::Impl::RanksThatCan Context::Impl::agree(const RankCall& call, const Com
 bool Context::Impl::is_possible(CrossEntropyExchange operation,
                                 const CrossEntropyExchange::Tensors& tensors) {
   if (tensors.grad.data == nullptr || tensors.logits.rows == 0) return false;
-  // In place of memory that is large enough, of which only the size is looked at.
+  // Stands for memory that is large enough; only the size is checked.
   operation.peers = {.memory = device.get(), .bytes = std::numeric_limits<std::int64_t>::max(), .ranks = 1};
   try {
     const generator::Problem problem = ce::bind(operation, tensors, *device).problem;
@@ -74,7 +74,7 @@ bool Context::Impl::is_possible(CrossEntropyExchange operation,
     return !generator::space(problem, tuner::limits_of(device->model())).empty();
   } catch (const NotTuned&) {
     return false;
-  } catch (const InvalidArgument&) {  // which is for those to refuse that all ranks get to
+  } catch (const InvalidArgument&) {  // the call itself, which all ranks reach, will throw
     return false;
   }
 }
@@ -86,8 +86,8 @@ bool Context::is_possible(const CrossEntropyExchange& operation,
   return impl_->is_possible(operation, tensors);
 }
 
-/// What the ranks exchange through, where all can and shall. The first time that a rank makes such a call, all ranks
-/// compare theirs, and rank 0 decides.
+/// The memory through which the ranks exchange, if all can and want to. The first time that a rank makes such a call,
+/// all ranks compare theirs, and rank 0 decides.
 std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
                                                  const CrossEntropy::Tensors& tensors, const Shard& shard,
                                                  std::int64_t words, Stream stream) {
@@ -137,9 +137,9 @@ CrossEntropyShard shard_of(const CrossEntropy& operation, const CrossEntropy::Te
 
 }  // namespace
 
-/// A call by way of an all-gather: what runs before it and behind it. A rank without a class has the merge alone.
+/// A call with an all-gather: the operations before and after it. A rank without classes only merges.
 struct CE_HIDDEN GatherCall {
-  /// Words of scratch memory: own, merged and gathered statistics, and the entropy where only its gradient is asked for.
+  /// Words of scratch memory: own, merged and gathered statistics, and the entropy if only its gradient is asked for.
   static std::int64_t memory_words(std::int64_t rows, std::int64_t words, int ranks) {
     return (ranks + 2) * rows * words + rows;
   }
@@ -212,9 +212,9 @@ const void* Context::Impl::statistics_of_no_class(const CrossEntropyShard& shard
   return statistics;
 }
 
-/// Rank 0 chooses kernels and the way, from its own times; the others take both from it.
-/// \param peers  where the ranks can exchange
-/// \returns whether they do
+/// Rank 0 chooses kernels and the plan, from its own times; the others use its choice.
+/// \param peers  given if the ranks can exchange
+/// \returns whether they exchange
 bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                            const Shard& shard, std::int64_t words, std::int64_t most_columns,
                            const std::optional<PeerView>& peers, Stream stream) {
@@ -226,7 +226,7 @@ bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Te
       memory, [&] { return decide(call, operation, tensors, shard, words, most_columns, peers, stream); });
 }
 
-/// The same with memory for the operations that the call may be made of.
+/// Decides, with memory for the operations that the call may consist of.
 bool Context::Impl::decide(const GatherCall& call, const CrossEntropy& operation,
                            const CrossEntropy::Tensors& tensors, const Shard& shard, std::int64_t words,
                            std::int64_t most_columns, const std::optional<PeerView>& peers, Stream stream) {
@@ -259,7 +259,7 @@ bool Context::Impl::decide(const GatherCall& call, const CrossEntropy& operation
           times.merge = choose(call.merge, call.of_merge);
           if (columns > 0 && tensors.grad.data != nullptr)
             times.backward = choose(call.backward, call.of_backward);
-        } catch (const InvalidArgument&) {  // which is for those to refuse that all ranks get to
+        } catch (const InvalidArgument&) {  // the call itself, which all ranks reach, will throw
           return made;
         }
         if (race)
@@ -299,7 +299,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
                                  .classes = shard.classes,
                                  .peers = *peers},
             tensors, stream);
-      } catch (const InvalidArgument&) {  // on all ranks alike, as a rule: then none waits
+      } catch (const InvalidArgument&) {  // normally thrown on all ranks alike: then none waits
         throw;
       } catch (const NotTuned&) {
         throw;
@@ -333,7 +333,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     }
     if (has_classes) run(call.backward, call.of_backward, stream);
   } catch (const InvalidArgument& error) {
-    // Of which operations the call is made is nothing that its caller knows.
+    // The caller does not know the operations that its call consists of.
     throw InvalidArgument(error.argument(), error.value(), error.expected(), error.where())
         .in(CrossEntropy::name);
   }

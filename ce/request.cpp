@@ -17,7 +17,7 @@ namespace {
 
 using generator::Problem;
 
-/// Of softmax over no classes: there is nothing to compute. \returns nothing where there are classes
+/// The Request for softmax over no classes: nothing to compute. \returns nothing if there are classes
 std::optional<Request> bind_no_classes(generator::Operation operation,
                                        std::initializer_list<Matrix> matrices) {
   const Matrix& first = *matrices.begin();
@@ -53,7 +53,7 @@ Request bind_backward(generator::Operation operation, const Tensors& tensors, co
 
 // ---- cross entropy -------------------------------------------------------------------------------------
 
-/// The options that change what the kernel computes, checked.
+/// The checked options that change the kernel's code.
 template <class CrossEntropyOrBackward>
 void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   Problem& problem = request.problem;
@@ -72,7 +72,7 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   arguments.ignore_index = operation.ignore_index;
 }
 
-/// The vectors of a call: checked one by one, each against all that came before.
+/// Checks the vectors of a call one by one, each against all earlier tensors.
 struct Vectors {
   const runtime::Device& device;
   CallMemory& memory;
@@ -84,7 +84,7 @@ struct Vectors {
   }
 };
 
-/// Null where none is written.
+/// Null if the tensor is not written.
 template <class Tensors>
 const ConstTensor* gradient_of([[maybe_unused]] const Tensors& tensors, [[maybe_unused]] bool given) {
   if constexpr (requires { tensors.grad; })
@@ -92,7 +92,7 @@ const ConstTensor* gradient_of([[maybe_unused]] const Tensors& tensors, [[maybe_
   return nullptr;
 }
 
-/// Matrices and target. A target of the logits' kind is probabilities.
+/// Checks matrices and target. A target with the logits' dtype is probabilities.
 template <class Tensors>
 Request bind_targets(generator::Operation operation, const Tensors& tensors, bool gradient,
                      Vectors& vectors) {
@@ -124,7 +124,7 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
   return request;
 }
 
-/// \param classes  that have one
+/// \param classes  number of classes with a weight
 void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vectors, Request& request) {
   if (!is_given("weight", weight)) return;
   check_f32_or("weight", weight, request.problem.dtype);
@@ -132,7 +132,7 @@ void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vecto
   generator::Problem& problem = request.problem;
   problem.weights = true;
   problem.weight_dtype = weight.dtype;
-  // Where rows are aligned, kernels take 16 bytes of weights at a time.
+  // If rows are aligned, kernels load 16 bytes of weights at a time.
   const auto before = static_cast<std::uintptr_t>(request.arguments.first_class * size_of(weight.dtype));
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(weight.data) + before;
   const bool aligned = first % 16 == 0;
@@ -141,14 +141,14 @@ void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vecto
     problem.alignment = generator::Alignment::shifted;
 }
 
-/// The optional inputs in f32.
+/// Checks the optional inputs in f32.
 template <class Tensors>
 void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs) {
     const auto member = input.member.of<Tensors>();
     if (member == nullptr || !is_given(input.tensor, tensors.*member)) continue;
-    // Without rows a null pointer does not tell whether grad is given.
+    // Without rows a null pointer does not show whether grad is given.
     if (!input.is_possible(problem) && (!input.of_gradient || problem.gradient || problem.rows > 0))
       throw InvalidArgument(std::string(input.tensor) + ".data", "set",
                             fmt::format("null but with {}", input.needed()));
@@ -158,7 +158,7 @@ void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   }
 }
 
-/// One number, or one for each row.
+/// Whether the vector has one element, or one for each row.
 void bind_upstream(const ConstTensor& upstream, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
   check_tensor("upstream", upstream, vectors.device);
@@ -177,7 +177,7 @@ void bind_loss(const Tensor& loss, Vectors& vectors, Request& request) {
   problem.loss_dtype = loss.dtype;
 }
 
-/// Why such a problem has no such output; empty where it may have it.
+/// Why such a problem cannot have the output; empty if it can.
 std::string why_null(const generator::CrossEntropyOutput& output, const Problem& problem) {
   if (output.needs != nullptr && !(problem.has.*output.needs))
     return fmt::format("null where the factor {} is 0", generator::option_of(output.needs).name);
@@ -186,7 +186,7 @@ std::string why_null(const generator::CrossEntropyOutput& output, const Problem&
   return {};
 }
 
-/// What may be written beside the loss.
+/// Checks the optional outputs.
 template <class Tensors>
 void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   using Kind = generator::CrossEntropyOutput::Kind;
@@ -204,14 +204,14 @@ void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
   }
 }
 
-// ---- of ranks that share the classes -------------------------------------------------------------------
+// ---- ranks that share the classes: helpers -------------------------------------------------------------
 
-/// [rows, words] in one piece.
+/// Checks a contiguous [rows, words].
 void bind_statistics(std::string_view name, const ConstTensor& tensor, std::int64_t rows, std::int64_t words,
                      bool written, Vectors& vectors) {
   check_dtype(name, tensor, DType::f32, "always");
   check_tensor(name, tensor, vectors.device);
-  // Without rows there is no telling which outputs are given, and so how many words there are.
+  // Without rows, the outputs, and so the number of words, are unknown.
   if (tensor.rows != rows || (rows > 0 && tensor.columns != words) || tensor.column_stride != 1 ||
       tensor.batch_rows != 0 || (rows > 1 && tensor.row_step() != words))
     throw InvalidArgument(std::string(name), text_of_view(tensor),
@@ -225,7 +225,7 @@ void require_classes(std::int64_t classes) {
                           fmt::format("1 to {}", generator::most_columns));
 }
 
-/// Logits, target and weights of a rank.
+/// Checks logits, target and weights of a rank.
 template <class Operation, class Tensors>
 Request bind_shard(generator::Operation kind, const Operation& operation, const Tensors& tensors,
                    Vectors& vectors) {
@@ -272,7 +272,7 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
 
   bind_loss(tensors.loss, vectors, request);
   if (is_given("upstream", tensors.upstream)) {
-    // Without rows a null pointer does not tell whether grad is given.
+    // Without rows a null pointer does not show whether grad is given.
     if (!gradient && problem.rows > 0)
       throw InvalidArgument("upstream.data", "set", "null where there is no grad");
     check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
@@ -404,7 +404,7 @@ Request bind(const CrossEntropyShardBackward& operation, const CrossEntropyShard
     problem.loss_dtype = tensors.upstream.dtype;
   }
   bind_inputs(tensors, vectors, request);
-  // Words that only results need lie behind those of the gradient.
+  // Words that only results need come after those of the gradient.
   Problem more = problem;
   more.has.argmax_out = true;
   std::int64_t words = generator::statistics_words(problem);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A call as the rooms below see it. Not installed.
+/// The internal form of a call. Not installed.
 
 #include <cstddef>
 #include <cstring>
@@ -14,14 +14,14 @@
 
 namespace ce {
 
-/// What a call asks for. Nothing in it depends on the addresses of the tensors beyond `arguments` and what
-/// ce/known_call.hpp compares.
+/// A checked call. Apart from `arguments` and the properties that ce/known_call.hpp compares, it does not depend on the
+/// tensors' addresses.
 struct Request {
   generator::Problem problem;
   Arguments arguments{};  ///< workspace, partials and status are not set
 };
 
-/// Checks everything that can be known of options and tensors and turns them into a Request.
+/// Checks options and tensors completely and turns them into a Request.
 /// \throws InvalidArgument
 [[nodiscard]] Request bind(const Softmax& operation, const Softmax::Tensors& tensors,
                            const runtime::Device& device);
@@ -45,7 +45,7 @@ struct Request {
 [[nodiscard]] Request bind(const CrossEntropyExchange& operation,
                            const CrossEntropyExchange::Tensors& tensors, const runtime::Device& device);
 
-/// The addresses of a call's tensors: null what was not given.
+/// Sets the addresses of a call's tensors; null for those not given.
 inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {
   arguments.input = tensors.input.data;
   arguments.output = tensors.output.data;
@@ -74,7 +74,8 @@ void set_logits_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
 }
-/// Addresses of the optional inputs and outputs. An input may have the place of an output that cannot be asked for then.
+/// Sets the addresses of the optional inputs and outputs. An input may share the member of an output that cannot be
+/// asked for together with it.
 template <class Tensors>
 void set_optional_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
   generator::for_each_optional_tensor<Tensors>([&](const auto& row, auto member) {
@@ -94,7 +95,7 @@ inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Argument
   set_logits_addresses(tensors, arguments);
   arguments.output = tensors.grad.data;
   arguments.upstream = tensors.upstream.data;
-  // What forward kernels write.
+  // The outputs of forward kernels.
   using Flags = generator::CrossEntropyFlags;
   generator::output_of<&Flags::lse_out>(arguments) = const_cast<void*>(tensors.lse.data);
   generator::output_of<&Flags::entropy_out>(arguments) = const_cast<void*>(tensors.entropy.data);

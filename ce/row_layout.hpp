@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where the rows of a tensor lie. Not installed.
+/// The memory layout of a tensor's rows. Not installed.
 
 #include <cstdint>
 
@@ -8,18 +8,17 @@
 
 namespace ce {
 
-/// Strides in elements, without what makes no difference: two views of the same elements in the same order
-/// have the same layout.
+/// Normalised strides in elements: two views of the same elements in the same order have equal layouts.
 struct RowLayout {
-  std::int64_t row = 0;         ///< as long as a row where there is only one
-  std::int64_t batch = 0;       ///< 0 where all rows are evenly apart
-  std::int64_t column = 1;      ///< 1 where there is only one
-  std::int64_t batch_rows = 0;  ///< 0 where all rows are evenly apart
+  std::int64_t row = 0;         ///< the row's length if there is only one
+  std::int64_t batch = 0;       ///< 0 if all rows have equal distances
+  std::int64_t column = 1;      ///< 1 if there is only one column
+  std::int64_t batch_rows = 0;  ///< 0 if all rows have equal distances
 
   friend bool operator==(const RowLayout&, const RowLayout&) = default;
 };
 
-/// The layout of a tensor that check_tensor() has let pass.
+/// The layout of a tensor that check_tensor() has accepted.
 [[nodiscard]] inline RowLayout row_layout(const ConstTensor& tensor) noexcept {
   RowLayout layout{.row = tensor.rows > 1 ? tensor.row_step() : tensor.columns,
                    .column = tensor.columns > 1 ? tensor.column_stride : 1};
@@ -33,7 +32,7 @@ struct RowLayout {
   return layout;
 }
 
-/// Elements from the first to behind the last one; 0 without rows.
+/// Elements from the first to the end of the last one; 0 without rows.
 [[nodiscard]] inline std::int64_t reach_of(const ConstTensor& tensor) noexcept {
   if (tensor.rows == 0) return 0;
   const std::int64_t row = (tensor.columns - 1) * tensor.column_stride + 1;

@@ -83,11 +83,11 @@ void write_whole(const std::string& path, std::string_view text) {
   }
 }
 
-/// Never destroyed: its thread is not waited for at the end of the program.
+/// Never destroyed: the end of the program does not wait for its thread.
 struct StatsFile {
-  std::mutex mutex;  ///< one writes at a time
+  std::mutex mutex;  ///< one thread writes at a time
   std::string path;
-  std::string latest;  ///< text that was written
+  std::string latest;  ///< the text written last
 
   void write() noexcept {
     try {
@@ -100,7 +100,7 @@ struct StatsFile {
     } catch (const std::exception& error) {
       try {
         log_once(LogLevel::warning, fmt::format("CE_STATS: {}", error.what()));
-      } catch (const std::exception&) {  // without memory
+      } catch (const std::exception&) {  // memory is short
       }
     }
   }
@@ -123,7 +123,7 @@ std::atomic_flag started;
                        started.clear();
                      });
 
-/// Signals are for the threads of the program.
+/// Signals are left to the program's threads.
 void start_thread() {
   sigset_t all, before;
   ::sigfillset(&all);
@@ -135,7 +135,7 @@ void start_thread() {
         stats_file().write();
       }
     }).detach();
-  } catch (const std::system_error&) {  // the file is written at the end alone
+  } catch (const std::system_error&) {  // the file is only written at the end
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -167,7 +167,7 @@ void start_stats_file() noexcept {
     if (!at_exit.test_and_set()) std::atexit([] { stats_file().write(); });
     stats_file().write();
     start_thread();
-  } catch (const std::exception&) {  // without memory
+  } catch (const std::exception&) {  // memory is short
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The counters as a file that Prometheus reads. Not installed.
+/// Writes the counters to a file that Prometheus reads. Not installed.
 
 #include <string>
 
@@ -8,12 +8,13 @@
 
 namespace ce {
 
-/// The counters in the text format of Prometheus, version 0.0.4: one sample a metric, with the process as its label.
+/// The counters in the text format of Prometheus, version 0.0.4: one sample for each metric, with the process as its
+/// label.
 [[nodiscard]] std::string prometheus_text(const Stats& stats, int process);
 
-/// Where CE_STATS names a file, has it written every few seconds, as long as something was counted, and at the end of
-/// the program: into a file beside it, which is then renamed, so that a reader sees the whole of one or the other. %p in
-/// the name stands for the number of the process. What fails is said once and is no reason for anything else to fail.
+/// If CE_STATS names a file, has the counters written to it every few seconds, as long as they change, and at the end
+/// of the program: to a file beside it, which is then renamed, so that a reader sees one whole version. %p in the name
+/// stands for the process id. Failures are logged once and have no other effect.
 void start_stats_file() noexcept;
 
 }  // namespace ce

@@ -14,7 +14,7 @@ namespace {
 
 constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 
-// cuda.h's handles of the default stream that all threads share and of that of each thread.
+// cuda.h's handles of the default stream that all threads share and of each thread's own default stream.
 const Stream legacy_stream = reinterpret_cast<Stream>(std::uintptr_t{1});
 const Stream per_thread_stream = reinterpret_cast<Stream>(std::uintptr_t{2});
 
@@ -58,7 +58,7 @@ TargetStatus* Statuses::add(const Key& key) {
   if (slot < slots) {
     slots_.push_back({.operation = key.operation});
   } else {
-    // Of the same operation, so that what it counts is named right; the first is there by now.
+    // Shares an entry of the same operation, so that errors name it correctly; the first such entry exists by now.
     slot = entries_.size() % slots;
     while (slots_[slot].operation != key.operation) slot = (slot + 1) % slots;
   }
@@ -68,8 +68,7 @@ TargetStatus* Statuses::add(const Key& key) {
   return entries_.back().memory;
 }
 
-/// Calls on other streams, or of other threads, may count meanwhile: the count goes on, and only the first row begins
-/// anew.
+/// Calls on other streams, or of other threads, may count meanwhile: the count is not reset, and only the first row is.
 TargetStatus Statuses::read_and_begin_anew(std::size_t slot) {
   TargetStatus* const memory = memory_of(slot);
   if (by_thread_) {  // kernels count with atomic operations on the same memory

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What calls found wrong with their targets, told apart by stream. Not installed.
+/// Errors that calls found in their targets, separated by stream. Not installed.
 
 #include <array>
 #include <atomic>
@@ -19,39 +19,39 @@ namespace ce {
 
 /// Rows whose target was neither a class nor ignore_index.
 struct BadTargets {
-  generator::Operation operation = generator::Operation::cross_entropy;  ///< of the first
+  generator::Operation operation = generator::Operation::cross_entropy;  ///< operation of the first
   std::int64_t count = 0;
-  /// The smallest row of the calls of one stream, and its target; nothing where a call was adding it meanwhile.
+  /// The smallest row of the calls of one stream, and its target; nothing if a call was writing it meanwhile.
   std::optional<std::int64_t> first_row, first_target;
 };
 
 /// \throws TargetOutOfRange
 void throw_if_any(const BadTargets& found);
 
-/// A TargetStatus in device memory for each stream and operation. Streams share none, so no caller is told of another
-/// stream's calls; calls on the host device run on the thread that makes them, and so a thread counts as a stream there,
-/// as it does for CU_STREAM_PER_THREAD. Streams beyond `slots` share those that there are. A call on a stream that is
-/// known takes no lock.
+/// A TargetStatus in device memory for each stream and operation. Streams do not share them, so no caller is told of
+/// another stream's calls. Calls on the host device run on the calling thread, so a thread counts as a stream there, as
+/// it does for CU_STREAM_PER_THREAD. Streams beyond `slots` share existing entries. A call on a known stream takes no
+/// lock.
 class Statuses {
  public:
   explicit Statuses(runtime::Device& device);
 
-  /// Where the kernels of such a call are to count.
+  /// The status in which the kernels of such a call count.
   [[nodiscard]] TargetStatus* of(Stream stream, generator::Operation operation) {
     const Key key = key_of(stream, operation);
     const Entry* known = find(key);
     return known != nullptr ? known->memory : add(key);
   }
 
-  /// What the calls on the stream, finished by now, have found since it was last taken.
+  /// The errors of finished calls on the stream since the last take().
   [[nodiscard]] BadTargets take(Stream stream);
-  /// The same of all streams.
+  /// The errors of finished calls on all streams.
   [[nodiscard]] BadTargets take_all();
 
  private:
   struct Key {
     Stream stream;
-    const void* thread;  ///< null where calls of several threads run in the order of the stream
+    const void* thread;  ///< null if calls of several threads run in the order of the stream
     generator::Operation operation;
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -62,7 +62,7 @@ class Statuses {
   };
   struct Slot {
     generator::Operation operation;
-    std::int64_t told = 0;  ///< of the count
+    std::int64_t told = 0;  ///< count reported so far
   };
   static constexpr std::size_t heads = 256, slots = 512;
 
@@ -79,8 +79,8 @@ class Statuses {
   runtime::Device& device_;
   const bool by_thread_;
   runtime::Buffer memory_;                                ///< [slots]
-  std::array<std::atomic<const Entry*>, heads> heads_{};  ///< the latest comes first; none is ever removed
-  std::mutex mutex_;                                      ///< guards all below, and adding to the above
+  std::array<std::atomic<const Entry*>, heads> heads_{};  ///< lists, latest entry first; entries stay
+  std::mutex mutex_;  ///< guards the members below, and additions to those above
   std::deque<Entry> entries_;
   std::deque<Slot> slots_;
 };

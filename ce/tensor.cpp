@@ -37,7 +37,7 @@ Tensor class_dimension_second(void* data, DType dtype, std::int64_t outer, std::
           .rows = product("outer", outer, "inner", inner),
           .columns = classes,
           .row_stride = 1,
-          .column_stride = std::max<std::int64_t>(inner, 1),  // PyTorch's, too, where there are no rows
+          .column_stride = std::max<std::int64_t>(inner, 1),  // as in PyTorch if there are no rows
           .batch_rows = inner,
           .batch_stride = classes * inner};
 }

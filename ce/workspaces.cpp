@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t granule = 256;
 
-/// Set aside for outputs, and the most for one of them: what `split` needs, with some rows.
+/// Memory reserved for outputs, and the most for one of them: enough for `split` with some rows.
 constexpr std::int64_t output_bytes = std::int64_t{1} << 20, most_output_bytes = std::int64_t{384} << 10;
 
 constexpr std::int64_t rounded_up(std::int64_t bytes) { return (bytes + granule - 1) / granule * granule; }
@@ -28,10 +28,10 @@ Workspaces::Workspaces(runtime::Device& device, std::int64_t capture_bytes)
   device_.synchronize(device_.trial_stream());
 }
 
-/// No other thread asks for the same key, which is of this one.
+/// No other thread asks for the same key, which includes the thread.
 Workspaces::Lent Workspaces::add(const Key& key, std::int64_t bytes) {
   const auto& [stream, thread, output] = key;
-  // The default stream cannot be captured: where a capture forbids its use, the launch that follows fails.
+  // The default stream cannot be captured: if a capture forbids its use, the launch that follows fails.
   const bool capturing = stream != nullptr && device_.capturing(stream);
   const bool may_own = bytes <= most_output_bytes && takes_outputs_.load(std::memory_order_relaxed);
   const Key of_stream{stream, thread, nullptr};
@@ -53,7 +53,7 @@ Workspaces::Lent Workspaces::add(const Key& key, std::int64_t bytes) {
   return {grow(of_stream, bytes), false};
 }
 
-/// \returns null where too little is left
+/// \returns null if too little is left
 Workspace* Workspaces::cut(Range& range, std::int64_t bytes) noexcept {
   const std::int64_t taken = rounded_up(bytes);
   if (taken > range.bytes) return nullptr;
@@ -61,7 +61,7 @@ Workspace* Workspaces::cut(Range& range, std::int64_t bytes) noexcept {
   return reinterpret_cast<Workspace*>(std::exchange(range.next, range.next + taken));
 }
 
-/// \returns false where there are too many entries of outputs already
+/// \returns false if there are too many entries of outputs already
 bool Workspaces::remember(const Key& key, Workspace* memory, std::int64_t bytes) {
   if (key.output != nullptr) {
     if (of_outputs_ == most_of_outputs) return false;
@@ -75,7 +75,7 @@ bool Workspaces::remember(const Key& key, Workspace* memory, std::int64_t bytes)
 
 Workspace* Workspaces::grow(const Key& of_stream, std::int64_t bytes) {
   const Entry* outgrown = find(of_stream, 0);
-  // Doubling bounds what outgrown memory holds to as much again.
+  // Doubling bounds the memory that is too small now to as much again.
   const std::int64_t size = rounded_up(std::max(bytes, outgrown != nullptr ? 2 * outgrown->bytes : 0));
   runtime::Buffer larger(device_, static_cast<std::size_t>(size));
   device_.fill(larger.data(), 0, larger.size(), of_stream.stream);

@@ -50,7 +50,7 @@ std::string footer() {
   return text;
 }
 
-/// As a shell would take it again.
+/// Quotes an argument for a shell.
 std::string command_line(std::span<const char* const> words) {
   std::string line = "ce-tune";
   for (const std::string_view word : words.subspan(1)) {
@@ -78,7 +78,7 @@ int report(const Failure& failure, bool json) {
   return static_cast<int>(failure.code);
 }
 
-/// "ce-tune db show": the command whose help tells more.
+/// "ce-tune db show": the command to ask for --help.
 std::string command_of(const CLI::App& app) {
   std::string command = app.get_name();
   for (const auto* inner : app.get_subcommands()) command += " " + command_of(*inner);
@@ -89,7 +89,7 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
   const CLI::App* innermost = &app;
   while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
   const std::vector<std::string> rest = app.remaining(true);
-  // Of a misspelled command, CLI11 only says that some command is required.
+  // For a misspelled command, CLI11 only says that some command is required.
   const bool misspelled = innermost->get_require_subcommand_min() > 0 && !rest.empty();
   return fmt::format("{} ({} --help)",
                      misspelled ? fmt::format("there is no command \"{}\"", rest.front()) : error.what(),
@@ -100,7 +100,7 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
   throw InvalidArgument(argument, in_quotes(""), "a value");
 }
 
-/// Of "--name=" CLI11 would take the next word for the value, be it another option.
+/// For "--name=" CLI11 would take the next word as the value, even if it is another option.
 void refuse_empty_words(std::span<const char* const> words) {
   for (const std::string_view word : words.subspan(1)) {
     if (word == "--") return;
@@ -109,7 +109,7 @@ void refuse_empty_words(std::span<const char* const> words) {
   }
 }
 
-/// To the commands "" stands for what was not given, which is not what a variable that is unset was to say.
+/// For the commands "" means "not given", which a script with an unset variable does not intend.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& value : option->results())
@@ -117,7 +117,7 @@ void refuse_empty_values(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) refuse_empty_values(*command);
 }
 
-/// A result that did not arrive is no success.
+/// Output that could not be written is a failure.
 ExitCode flushed(ExitCode code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
@@ -164,7 +164,7 @@ int run(int argument_count, const char* const* arguments) {
         print({{"version", version()}, {"database_format", cache::schema_version}});
         return static_cast<int>(flushed(ExitCode::success));
       }
-      if (error.get_exit_code() == 0) {  // help and version were asked for
+      if (error.get_exit_code() == 0) {  // help or version was asked for
         app.exit(error);
         return static_cast<int>(flushed(ExitCode::success));
       }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// ce-tune from its arguments to its exit status.
+/// Runs ce-tune, from its arguments to its exit status.
 
 namespace ce::cli {
 

@@ -30,7 +30,7 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-/// Options are named alike in every command, and then mean the same.
+/// An option has the same name and meaning in all commands.
 const std::vector<std::string>& choices_of(const std::string& option) {
   static const std::map<std::string, std::vector<std::string>> choices{
       {"--op", operation_names()},
@@ -57,7 +57,7 @@ OptionEntry entry_of(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) entry.names.push_back("-" + name);
   entry.positional = entry.names.empty();
   if (entry.positional) entry.names.push_back(option.get_name(true));
-  // A flag with a value of its own, "--weights{f32}", takes another behind "=".
+  // A flag with a value of its own, "--weights{f32}", takes another value behind "=".
   entry.optional_value = option.get_expected_max() == 0 && !option.get_fnames().empty();
   const bool takes_value = option.get_expected_max() > 0 || entry.optional_value;
   if (takes_value && !entry.positional) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The commands and their options, read from what parses them: the manual page and completions say what the help says.
+/// The commands and their options, taken from the parser, so that the manual page and completions agree with the help.
 
 #include <string>
 #include <vector>
@@ -12,13 +12,12 @@ class App;
 namespace ce::cli {
 
 struct OptionEntry {
-  std::vector<std::string>
-      names;          ///< "--rows", "-h"; of an argument without a name the one that the help shows
-  std::string value;  ///< "FILE"; empty for a flag
-  std::string help;   ///< without line breaks
+  std::vector<std::string> names;  ///< "--rows", "-h"; for a positional argument its name in the help
+  std::string value;               ///< "FILE"; empty for a flag
+  std::string help;                ///< without line breaks
   bool positional = false;
-  bool optional_value = false;  ///< "--isolate" and "--isolate=TIME"
-  /// The words that it takes, where these are few and known; empty for any other.
+  bool optional_value = false;  ///< such as "--isolate" and "--isolate=TIME"
+  /// The accepted words, if they are few and known; else empty.
   std::vector<std::string> choices;
 };
 
@@ -31,7 +30,7 @@ struct CommandEntry {
 
 [[nodiscard]] CommandEntry command_tree(const CLI::App& app);
 
-/// The tree as a list: each command before its own.
+/// The tree as a list: each command precedes its subcommands.
 [[nodiscard]] std::vector<const CommandEntry*> all_commands(const CommandEntry& root);
 
 }  // namespace ce::cli

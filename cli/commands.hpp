@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The commands. Each adds its options to ce-tune and, when it is the one that was called, leaves its action.
+/// The commands. Each adds its options to ce-tune and, if it was called, sets its action.
 
 #include <functional>
 #include <string>
@@ -13,12 +13,12 @@ class App;
 
 namespace ce::cli {
 
-/// Runs the command that was parsed, prints its results to standard output, and returns its verdict. An
-/// action that throws has printed nothing to standard output.
+/// Runs the parsed command, prints its results to standard output, and returns the exit code. An action that throws has
+/// printed nothing to standard output.
 using Action = std::function<ExitCode()>;
 
 void add_sweep(CLI::App& app, Action& chosen);
-/// \param command_line  what was called, for the record
+/// \param command_line  the command line, for the record
 void add_bench(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_time(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
@@ -34,7 +34,7 @@ void add_report(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 void add_source(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
-/// What these two print tells of all commands of `app`, in whatever order they are added.
+/// The output of these two covers all commands of `app`, in whatever order they are added.
 void add_completion(CLI::App& app, Action& chosen);
 void add_man(CLI::App& app, Action& chosen);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Devices by parts of their names.
+/// Selects devices by parts of their names.
 
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace ce::cli {
 
-/// Of all keys those on a device whose name contains one of these, in any case; all, where no name is given.
-/// \throws NotFound for a name that no device has
+/// The keys on devices whose name contains one of these texts, ignoring case; all keys if there is no text.
+/// \throws NotFound for a text that no device's name contains
 [[nodiscard]] std::vector<cache::Key> keys_on(const cache::Cache& cache,
                                               const std::vector<std::string>& names);
 

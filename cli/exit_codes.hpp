@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the exit status of ce-tune means. Scripts rely on these numbers: none is ever given another meaning.
+/// The exit statuses of ce-tune. Scripts rely on these numbers: none ever gets another meaning.
 
 #include <array>
 #include <string_view>
@@ -31,7 +31,7 @@ struct ExitMeaning {
   std::string_view meaning;
 };
 
-/// All of them, for the help text.
+/// All exit codes, for the help text.
 inline constexpr std::array<ExitMeaning, 14> exit_meanings{{
     {ExitCode::success, "fine"},
     {ExitCode::internal, "a failure inside ce-tune, or its output could not be written"},

@@ -13,14 +13,14 @@
 namespace ce::cli {
 namespace {
 
-/// "runtime/device.cpp:17", wherever the sources were when they were compiled.
+/// "runtime/device.cpp:17", without the path of the sources at compile time.
 std::string place(const SourceLocation& where) {
   const std::filesystem::path file(where.file_name());
   const std::string folder = file.parent_path().filename().string();
   return fmt::format("{}{}{}:{}", folder, folder.empty() ? "" : "/", file.filename().string(), where.line());
 }
 
-/// The first line of a compiler's messages that tells of an error.
+/// The first line with an error in a compiler's messages.
 std::string_view first_error(std::string_view log) {
   while (!log.empty()) {
     const std::size_t end = log.find('\n');

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Errors as ce-tune tells them.
+/// Formats errors for ce-tune's output.
 
 #include <exception>
 #include <map>
@@ -10,12 +10,11 @@
 
 namespace ce::cli {
 
-/// An error taken apart: what goes to standard error as one line and, with --json, to standard output as an
-/// object.
+/// An error in parts: ce-tune prints one line to standard error and, with --json, an object to standard output.
 struct Failure {
   ExitCode code = ExitCode::internal;
-  /// "kind" and "message", and what the type of error adds: "argument", "value", "expected"; "call", "code";
-  /// "log", "source_path". "place" is the line of ce that threw.
+  /// "kind" and "message", and fields of the error's type: "argument", "value", "expected"; "call", "code"; "log",
+  /// "source_path". "place" is the source line in ce that threw.
   std::map<std::string, std::string> fields;
 
   /// "ce-tune: not found: no key begins with abcd": never more than one line.
@@ -23,7 +22,7 @@ struct Failure {
 };
 
 [[nodiscard]] Failure describe(const std::exception& error);
-/// A command line that does not parse.
+/// The failure for a command line that cannot be parsed.
 [[nodiscard]] Failure usage_failure(const std::string& message);
 
 }  // namespace ce::cli

@@ -18,14 +18,14 @@ constexpr std::array<int, 2> signals{SIGINT, SIGTERM};
 constexpr char stop_byte = 's';
 constexpr char end_byte = 'e';
 
-// What the handler may touch: lock-free, and async-signal-safe to read and write.
+// State for the handler: lock-free, and async-signal-safe to read and write.
 std::atomic<int> write_end{-1};
 std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 struct sigaction previous[signals.size()];
 
-// A failed write means a full pipe, which holds what is to be said already.
+// A failed write means a full pipe, which already contains the message.
 void write_byte(int descriptor, char byte) {
   while (::write(descriptor, &byte, 1) < 0 && errno == EINTR) {
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ctrl-C.
+/// Handles Ctrl-C.
 
 #include <array>
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace ce::cli {
 
-/// While it lives, SIGINT and SIGTERM ask for a stop instead of ending the process; the second one ends it at
-/// once with status 130. At most one at a time.
+/// While it lives, SIGINT and SIGTERM request a stop instead of ending the process; the second signal ends it at once
+/// with status 130. At most one object at a time.
 class Interruption {
  public:
-  /// \param on_request  called once, on a thread of its own, after the stop was asked for
+  /// \param on_request  called once, on its own thread, after the stop was requested
   explicit Interruption(std::function<void()> on_request);
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What several commands print with --json. The fields are documented in docs/json.md.
+/// Common JSON output of commands with --json. docs/json.md documents the fields.
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -12,7 +12,7 @@
 
 namespace ce::cli {
 
-/// Keeps its fields in the order in which they were set.
+/// Keeps fields in insertion order.
 using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json json_of(const Failure& failure);
@@ -21,11 +21,12 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const runtime::Model& model);
 [[nodiscard]] Json json_of(const tuner::AxisEffect& effect);
 
-/// Of every document: a field that goes, or means something else, makes it one more. New fields do not.
+/// Version of every document: increased when a field is removed or changes its meaning, not for new fields.
 inline constexpr int json_format = 1;
 
-/// Prints a document of `format` and these fields to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
-/// replaced, and characters beyond ASCII are written as \\u and digits: a terminal obeys some of them.
+/// Prints a document of `format` with these fields to standard output. Bytes that are not UTF-8, as in messages of
+/// compilers and in file names, are replaced, and characters beyond ASCII are written as \\u escapes: a terminal would
+/// obey some of them.
 void print(const Json& fields);
 
 }  // namespace ce::cli

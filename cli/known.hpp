@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the database knows of one key, put in order.
+/// The database's knowledge of one key.
 
 #include <map>
 #include <optional>
@@ -17,47 +17,47 @@ namespace ce::cli {
 
 struct Known {
   cache::Key key;
-  std::optional<generator::Problem>
-      problem;                              ///< nothing for a race, and for a key that another version wrote
-  std::optional<tuner::Decision> decision;  ///< nothing where no config was measured with today's templates
-  std::string maker{};                      ///< of a race: whose ways its last final compared
-  std::vector<cache::Measurement> measurements;        ///< all, oldest first
-  std::vector<const cache::Measurement*> quarantined;  ///< the latest of each config that is out today
-  std::size_t history = 0;                             ///< measurements with templates of other versions
+  std::optional<generator::Problem> problem;     ///< nothing for a race, and for a key of another version
+  std::optional<tuner::Decision> decision;       ///< nothing if no config was measured with current templates
+  std::string maker{};                           ///< for a race: the maker in its last final
+  std::vector<cache::Measurement> measurements;  ///< all measurements, oldest first
+  std::vector<const cache::Measurement*> quarantined;  ///< the latest of each quarantined config
+  std::size_t history = 0;  ///< number of measurements with templates of other versions
 
   Known(const cache::Cache& cache, const cache::Key& wanted);
 
-  /// Whether it counts today: of today's templates, and of a race of its maker.
+  /// Whether a measurement counts: it has current templates; for a race, its maker.
   [[nodiscard]] bool is_current(const cache::Measurement& measurement) const;
 
-  /// \throws InvalidArgument for a race, and saying what is wrong with the text of a key that another version wrote
+  /// \throws InvalidArgument for a race, and with the error in the text of another version's key
   [[nodiscard]] const generator::Problem& problem_or_throw() const;
-  /// Why configs are out today: the first line of the reason, and how many.
+  /// Why configs are quarantined: the first line of each reason, and the number of configs.
   [[nodiscard]] std::map<std::string, int> rejections() const;
-  /// For people: the problem's title, or the key's text where it cannot be read.
+  /// For people: the problem's title, or the key's text if it cannot be parsed.
   [[nodiscard]] std::string title() const;
-  /// Why a person pinned the winner; empty where times decide.
+  /// Why a person pinned the winner; empty if times decided.
   [[nodiscard]] std::string pinned() const { return decision ? decision->pinned : ""; }
 };
 
-/// For people: the problem's title, the subject of a race, or the key's text where it cannot be read.
+/// For people: the problem's title, the subject of a race, or the key's text if it cannot be parsed.
 [[nodiscard]] std::string title_of(const cache::Key& key);
 
 using tuner::problem_of;
 
-/// For people: of which rounds it is. What turns left behind is "early", as what was only screened.
+/// For people: the stage of a measurement. A config that left the turns early is "early", like one that was only
+/// screened.
 [[nodiscard]] std::string_view stage_of(const cache::Measurement& measurement) noexcept;
 
-/// For people: when it was timed, and on which GPU of its model: "2030-01-02 12:00 UTC on GPU-1".
+/// For people: the time of a measurement, and its GPU: "2030-01-02 12:00 UTC on GPU-1".
 [[nodiscard]] std::string timed_text(const cache::Measurement& measurement);
 
-/// An import may have brought a measurement without a time, or with one that no kernel has.
+/// Whether the measurement has a valid time. An import may have brought one without.
 [[nodiscard]] bool has_time(const cache::Measurement& measurement) noexcept;
 
-/// 1e9 bytes a second of the fewest bytes that must move; 0 without a time.
+/// Throughput in 1e9 bytes a second, of the fewest bytes that must move; 0 without a time.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
 
-/// The name in a key's text of a device: "NVIDIA H200".
+/// The device's name in a key's text: "NVIDIA H200".
 [[nodiscard]] std::string device_name_of(const cache::Key& key);
 
 }  // namespace ce::cli

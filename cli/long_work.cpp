@@ -31,7 +31,7 @@ LongWork::LongWork(std::string what, Screen screen) : what_(std::move(what)), sc
   work_done = work_total = 0;
   try {
     clock_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // no thread more: the work goes on, untold
+  } catch (const std::system_error&) {  // the system has no more threads: the work goes on unreported
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a command is at, where that takes long.
+/// Progress of commands that take long.
 
 #include <atomic>
 #include <condition_variable>
@@ -14,18 +14,18 @@
 
 namespace ce::cli {
 
-/// While it lives, a line tells what is done, how much of it and for how long: on a terminal from two seconds on, redrawn
-/// each second; elsewhere each ten seconds. One at a time: of work that is part of another, the other one tells.
+/// While it lives, a line shows how much is done and for how long: on a terminal after two seconds, redrawn each
+/// second; elsewhere every ten seconds. Only the outer one of nested objects is shown.
 class LongWork {
  public:
-  /// \param what  "comparing problems"
+  /// \param what  such as "comparing problems"
   explicit LongWork(std::string what, Screen screen = Screen::standard_error());
   LongWork(const LongWork&) = delete;
   LongWork& operator=(const LongWork&) = delete;
-  /// Erases what is drawn: results follow.
+  /// Erases the line before results are printed.
   ~LongWork();
 
-  /// Of the work that there is; nothing where there is none.
+  /// The current work; nothing if there is none.
   static void tell(std::size_t done, std::size_t total) noexcept;
 
  private:
@@ -37,7 +37,7 @@ class LongWork {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false, drawn_ = false;
-  bool is_first_ = false;  ///< it is not part of another
+  bool is_first_ = false;  ///< it is not nested
   std::thread clock_;
 };
 

@@ -15,17 +15,17 @@
 
 namespace {
 
-/// Takes the lowest number that is free. Not every container has /dev/null.
+/// Opens the lowest free descriptor. Not every container has /dev/null.
 void open_nothing(bool takes_messages) {
   if (::open("/dev/null", takes_messages ? O_WRONLY : O_RDONLY) >= 0) return;
   if (takes_messages && ::memfd_create("ce-nothing", 0) >= 0) return;
-  // At its end for who reads, and no file to write to.
+  // Readers see its end, and writes to it fail.
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) == 0) ::close(ends[1]);
 }
 
-/// A file that is opened later must not become one of them. What is written to standard output where that is closed still
-/// fails, and is told as what it is: a result that did not arrive.
+/// Opens missing standard descriptors, so that a file that is opened later does not become one of them. Writes to a
+/// standard output that was closed still fail, and are reported: the result did not arrive.
 void open_standard_streams() {
   for (int stream = 0; stream <= 2; ++stream)
     if (::fcntl(stream, F_GETFD) < 0) open_nothing(stream == 2);
@@ -35,13 +35,13 @@ void open_standard_streams() {
 
 int main(int argument_count, char** arguments) {
   open_standard_streams();
-  // What the limit on files (ulimit -f) refuses is an error of that write, also of results that are printed into a file.
-  // Workers and compilers, which this starts, take it over. The library leaves the signal as it is, and blocks it on the
-  // thread for each write of its own.
+  // A write that exceeds the limit on files (ulimit -f) must fail with an error, also for results that are printed into
+  // a file. Workers and compilers, which this process starts, inherit this. The library leaves the signal as it is, and
+  // blocks it on the thread for its own writes.
   std::signal(SIGXFSZ, SIG_IGN);
-  // How a worker ended is told only to processes that do not ignore it, and the one that started this may have.
+  // A process that ignores SIGCHLD cannot learn how a worker ended, and the parent may have set that.
   std::signal(SIGCHLD, SIG_DFL);
-  // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.
+  // These are not commands: the library and ce-tune itself start them, and talk to them over standard input and output.
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     return ce::runtime::compile_worker_main(0, 1);
   ce::runtime::offer_this_executable();

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the commands' options have in common: devices and databases.
+/// Common options of the commands: devices and databases.
 
 #include <filesystem>
 #include <memory>
@@ -18,7 +18,7 @@ class Option;
 
 namespace ce::cli {
 
-/// Options of every command.
+/// The options of every command.
 struct CommonOptions {
   std::string database;  ///< a path; empty for the default
   std::string device;    ///< as the user wrote it; empty for the default
@@ -29,50 +29,51 @@ struct CommonOptions {
 void add_database_option(CLI::App& command, CommonOptions& common);
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help = "");
 void add_json_option(CLI::App& command, CommonOptions& common);
-/// --wide: of commands with tables.
+/// Adds --wide, for commands with tables.
 void add_wide_option(CLI::App& command);
-/// --tag: only what was measured with these tags.
+/// Adds --tag, which selects measurements with these tags.
 CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common);
-/// KEY, which the command cannot do without. See find_key().
+/// Adds the required KEY. See find_key().
 void add_key_argument(CLI::App& command, std::string& key);
 
-/// The device that was asked for, else CE_DEVICE, else the first GPU, else the host, which is said.
-/// \throws InvalidArgument naming --device or CE_DEVICE, DeviceError where there is no GPU, Unsupported for a
-/// GPU that no kernel runs on
+/// The requested device, else CE_DEVICE, else the first GPU, else the host with a message.
+/// \throws InvalidArgument naming --device or CE_DEVICE, DeviceError if there is no GPU, Unsupported for a GPU that no
+/// kernel runs on
 [[nodiscard]] std::unique_ptr<runtime::Device> open_device(const CommonOptions& common);
 
-/// \throws Error(compile) where the device has no compiler
+/// \throws Error(compile) if the device has no compiler
 void require_compiler(const runtime::Device& device);
 
-/// --db, else the default.
-/// \throws NotFound where neither --db nor the environment says where the database is
+/// The path of --db, else the default.
+/// \throws NotFound if neither --db nor the environment names a database
 [[nodiscard]] std::filesystem::path database_path(const CommonOptions& common);
 /// \throws NotFound, DatabaseError
 [[nodiscard]] cache::Cache open_database(const CommonOptions& common);
-/// Those with these tags, by their measurements' environment.
+/// The measurements with these tags in their environment.
 [[nodiscard]] std::vector<cache::Measurement> with_tags(std::vector<cache::Measurement> list,
                                                         const Tags& tags);
 /// The tags of --tag. \throws InvalidArgument
 [[nodiscard]] Tags tags_of(const CommonOptions& common);
-/// As open_database(); with --tag a copy in memory of what was measured with those tags.
+/// Like open_database(); with --tag a copy in memory of the measurements with those tags.
 [[nodiscard]] cache::Cache open_tagged_database(const CommonOptions& common);
-/// The same with those below it that a program would ask, too; one in memory where there is none, unless --db names it.
+/// Opens the database with its layers, as a program would; an empty one in memory if there is none, unless --db names
+/// it.
 /// \throws NotFound, DatabaseError
 [[nodiscard]] cache::Cache open_layered_database(const CommonOptions& common);
-/// The one key whose id begins with `prefix`.
-/// \throws InvalidArgument for what cannot begin an id or begins several, NotFound naming the keys there are
+/// The only key whose id begins with `prefix`.
+/// \throws InvalidArgument for a prefix that is invalid or not unique, NotFound naming the existing keys
 [[nodiscard]] cache::Key find_key(const cache::Cache& cache, const std::string& prefix);
 
-/// A database that a program asks: the user's, or one below it.
+/// A database that a program asks: the user's, or a layer below it.
 struct Asked {
   std::string name;  ///< "user", "site" or "system"
   std::string place;
-  std::string problem;  ///< why it cannot be read; empty where it can
+  std::string problem;  ///< why it cannot be read; empty if it can
   const cache::Cache* cache;
 };
 
-/// The user's and those of its lower(), the nearest first.
-/// \param path  of the user's
+/// The user's database and its lower() layers, nearest first.
+/// \param path  path of the user's database
 [[nodiscard]] std::vector<Asked> databases_of(const cache::Cache& user, const std::string& path);
 
 struct FoundKey {
@@ -80,7 +81,7 @@ struct FoundKey {
   cache::Key key;
 };
 
-/// The same over databases: of those that know the key, the nearest whose search left a final; else the nearest.
+/// Finds the key in several databases: in the nearest one with a final for it; else in the nearest one that has it.
 /// \throws as find_key()
 [[nodiscard]] FoundKey find_key(const std::vector<Asked>& databases, const std::string& prefix);
 

@@ -22,17 +22,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A new file in the folder of the one that is written. Gone at the end where it has not taken that one's place; where the
-/// file system can keep a file without a name, also when the process is killed.
+/// A new file in the folder of the output file. It is removed unless it replaces that file; if the file system supports
+/// files without a name, also when the process is killed.
 class Draft {
  public:
-  /// \param like  the file that it is to replace, if there is one
+  /// \param like  the file to be replaced, if there is one
   Draft(const fs::path& of, const fs::file_status& like, Readers readers)
       : path_(of.parent_path() /
-              fmt::format(".ce-tune.{}.draft", ::getpid())) {  // fits, where the file's name does
+              fmt::format(".ce-tune.{}.draft", ::getpid())) {  // fits if the file's name does
     const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
     const fs::path folder = of.has_parent_path() ? of.parent_path() : fs::path(".");
-    ::unlink(path_.c_str());  // of a process of the same number, which was killed
+    ::unlink(path_.c_str());  // left by a killed process with the same process id
     descriptor_ =
         OwnDescriptor([&] { return ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode); });
     is_named_ = descriptor_.get() < 0 || !fs::exists(written(), error_);
@@ -51,9 +51,9 @@ class Draft {
     if (is_named_) fs::remove(path_, gone);
   }
 
-  /// Why there is none.
+  /// Why there is no draft.
   [[nodiscard]] std::error_code error() const noexcept { return error_; }
-  /// What is to be written.
+  /// The stream to write to.
   [[nodiscard]] fs::path written() const {
     return is_named_ ? path_ : fs::path(fmt::format("/proc/self/fd/{}", descriptor_.get()));
   }
@@ -73,7 +73,7 @@ class Draft {
   std::error_code error_;
 };
 
-/// Whether the descriptor leads to what the path does, if that is not thrown away.
+/// Whether the descriptor leads to the same file as the path; false for /dev/null.
 bool leads_to(int descriptor, const std::string& path) {
   struct stat of_path {};
   struct stat of_descriptor {};
@@ -86,7 +86,7 @@ bool leads_to(int descriptor, const std::string& path) {
   return same(of_path, of_descriptor);
 }
 
-/// Where this process has the file open already: what is opened anew begins at its start, over what is there.
+/// For a file that this process has open already: opening it again would start at its beginning, over its contents.
 std::ostream* standard_stream(const std::string& path) {
   if (leads_to(STDOUT_FILENO, path)) return &std::cout;
   if (leads_to(STDERR_FILENO, path)) return &std::cerr;
@@ -94,9 +94,9 @@ std::ostream* standard_stream(const std::string& path) {
 }
 
 struct Target {
-  fs::path path;  ///< behind links
+  fs::path path;  ///< path behind links
   fs::file_status status;
-  bool has_name = true;  ///< not what was deleted while it is open, as /dev/stdout may be
+  bool has_name = true;  ///< false for a file that was deleted while open, as /dev/stdout may be
 
   [[nodiscard]] bool is_replaced() const {
     return !fs::exists(status) || (fs::is_regular_file(status) && has_name);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Files that commands write: whole, in the place of what was there, or not at all.
+/// Writes output files completely, in place of the old ones, or not at all.
 
 #include <cstdint>
 #include <functional>
@@ -10,22 +10,23 @@
 
 namespace ce::cli {
 
-/// Who may read a file that was not there before.
+/// Who may read a new file.
 enum class Readers : std::uint8_t { everyone, the_user };
 
-/// Whether what is written to the file comes out where standard output does, as with /dev/stdout.
+/// Whether the file is the standard output, as /dev/stdout is.
 [[nodiscard]] bool is_standard_output(const std::string& path);
 
-/// For what comes before a long work: leaves everything as it is.
-/// \param argument  that names the file, for the message
-/// \param json      standard output is a document's
-/// \throws InvalidArgument where the file cannot be written, is a document's, or is a database, which nothing but ce
-///         replaces
+/// Checks before a long work that the file can be written; changes nothing.
+/// \param argument  the option that names the file, for the message
+/// \param json      standard output is used for a JSON document
+/// \throws InvalidArgument if the file cannot be written, is the JSON document's output, or is a database, which only
+/// ce
+///                 may replace
 void require_output(std::string_view argument, const std::string& path, bool json);
 
-/// Until `writer` is done, what was there stays. A pipe or a device is written as it is; what comes out where standard
-/// output or standard error does, behind what they have written.
-/// \throws as require_output(), std::system_error naming the file where not all could be written
+/// The old file stays until `writer` has ended. A pipe or a device is written directly; output to standard output or
+/// standard error is appended to theirs.
+/// \throws as require_output(), std::system_error naming the file if not everything could be written
 void write_output(std::string_view argument, const std::string& path,
                   const std::function<void(std::ostream&)>& writer, Readers readers = Readers::everyone);
 

@@ -55,7 +55,7 @@ constexpr std::array table{
                "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json"},
 };
 
-/// What samplers call; everything else is training.
+/// Operations of samplers; all others are for training.
 bool is_serving(Operation operation) {
   return operation == Operation::softmax || operation == Operation::log_softmax;
 }

@@ -57,13 +57,13 @@ std::vector<std::int64_t> counts(std::string_view argument, const std::vector<st
 bool is_forward(const Problem& problem) { return problem.operation == Operation::cross_entropy; }
 bool is_any_cross_entropy(const Problem& problem) { return generator::is_cross_entropy(problem.operation); }
 
-/// Rows that follow each other without a gap, in buffers that start on a boundary.
+/// Contiguous rows, in buffers that start on a boundary.
 Alignment dense_alignment(const Problem& problem) {
   if (problem.strided) return Alignment::vector;
   const std::int64_t row_bytes = problem.columns * size_of(problem.dtype);
   const generator::RowPlacement rows{.stride_bytes = row_bytes};
   const Alignment alignment = generator::alignment_of(problem.rows, row_bytes, {&rows, 1});
-  // Batches have gaps between them.
+  // There are gaps between batches.
   return alignment == Alignment::dense && problem.batched ? Alignment::shifted : alignment;
 }
 
@@ -95,15 +95,15 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   problem.weights = generator::reads_all_weights(problem);
 }
 
-/// An option that was given, and the problems that have it.
+/// A given option, and the problems that it applies to.
 struct Given {
   std::string_view option;
-  std::string_view value;  ///< empty where it was not given
+  std::string_view value;  ///< empty if it was not given
   std::function<bool(const Problem&)> applies;
   std::string expected;
 };
 
-/// The lists aside.
+/// All options except the lists.
 std::vector<Given> given(const ProblemOptions& options) {
   const auto flag = [](bool set) { return std::string_view(set ? "given" : ""); };
   const std::string some = "only with --op cross_entropy or cross_entropy_backward",
@@ -154,7 +154,7 @@ std::vector<Given> given(const ProblemOptions& options) {
   return all;
 }
 
-/// How the rows of the tensors lie.
+/// Adds the options for the layout of rows.
 void add_layout_options(CLI::App& command, ProblemOptions& options, const char* group) {
   command
       .add_option("--align", options.alignment,
@@ -168,7 +168,7 @@ void add_layout_options(CLI::App& command, ProblemOptions& options, const char* 
   command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
 }
 
-/// The options of cross entropy.
+/// Adds the options of cross entropy.
 void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
   const std::string group =
       amounts != nullptr ? "Cross entropy"
@@ -287,7 +287,7 @@ Problem problem_of(const ProblemOptions& options, Operation operation, DType dty
   const bool loss = generator::is_cross_entropy(operation);
   if (loss) apply_cross_entropy(options, problem);
   if (!generator::is_ceiling(operation)) {
-    // As calls see it: two rows are evenly apart, and a single column has no stride.
+    // Normalised as in calls: two rows have equal distances, and a single column has no stride.
     problem.batched = options.batched && rows > 2;
     problem.strided = options.strided && columns > 1;
   }
@@ -350,7 +350,7 @@ Problem one_problem_of(const ProblemOptions& options) {
 Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
   for (const std::string& text : split_list("--op", options.operations))
     static_cast<void>(generator::parse_operation(text, "--op", false));
-  // With any amount, an option that the operation does not have is a mistake.
+  // An option that the operation does not have is a mistake, whatever its amount.
   static_cast<void>(one_problem_of(options));
   ProblemOptions effective = options;
   for (std::size_t i = 0; i < amounts.of_options.values.size(); ++i) {

@@ -25,8 +25,8 @@ constexpr double redraw_seconds = 0.1;
 constexpr double plain_seconds = 10;
 constexpr double pace_seconds = 60;
 
-/// Where a stage begins and ends in the time of its problem, 0 to 1, roughly. In the order of a search, so that the bar
-/// never goes back; the winner may be timed after it.
+/// The approximate range of a stage in the time of its problem, 0 to 1. In the order of a search, so that the bar never
+/// goes back; the winner may be timed after it.
 struct Stage {
   std::string_view name;
   double begin, end;
@@ -42,7 +42,7 @@ std::string bar(double fraction) {
 }
 
 struct Part {
-  int rank;  ///< the highest is left out first
+  int rank;  ///< parts with the highest rank are left out first
   std::string text;
 };
 
@@ -68,7 +68,7 @@ bool takes_escape_sequences() {
 
 namespace {
 
-/// Of one problem, 0 to 1.
+/// The progress of one problem, 0 to 1.
 double within(const tuner::Progress& tuning) noexcept {
   const double done = tuning.total > 0 ? static_cast<double>(tuning.done) / tuning.total : 0;
   const auto* const stage = std::find_if(std::begin(stages), std::end(stages),
@@ -168,7 +168,7 @@ ProgressDisplay::ProgressDisplay(Screen screen, const std::vector<std::string>& 
     : screen_(std::move(screen)),
       devices_(std::max<std::size_t>(1, devices.size())),
       last_written_(devices_.size(), 0) {
-  // The same name more than once, as "host" may be, is told apart.
+  // Repeated names, such as "host", get numbers.
   for (std::size_t i = 0; i < devices.size(); ++i)
     devices_[i].device = std::count(devices.begin(), devices.end(), devices[i]) > 1
                              ? fmt::format("{}#{}", devices[i], i + 1)
@@ -268,7 +268,7 @@ void ProgressDisplay::write_line(std::string_view line) {
 }
 
 void ProgressDisplay::draw() {
-  // One column is left free: a line that fills the last one wraps on some terminals.
+  // One column stays free: a line that fills the last column wraps on some terminals.
   const std::size_t width = std::max<std::size_t>(screen_.width(), 2) - 1;
   const std::string line = has_several() ? progress_line(devices_, finished_, time_left_.seconds(), width)
                                          : progress_line(devices_.front().sweep, width);

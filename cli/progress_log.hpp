@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How far a sweep is, as lines of JSON for programs. docs/json.md has the fields.
+/// Writes the progress of a sweep as lines of JSON. docs/json.md documents the fields.
 
 #include <cstddef>
 #include <fstream>
@@ -15,14 +15,14 @@
 
 namespace ce::cli {
 
-/// Thread-safe. A line that cannot be written is lost, which is said once: no reason to end a sweep.
+/// Thread-safe. A line that cannot be written is lost, which is logged once; the sweep goes on.
 class ProgressLog {
  public:
-  /// \param path  lines are added at its end; "-" is standard error
-  /// \throws InvalidArgument naming --progress-json where it cannot be opened
+  /// \param path  lines are appended to this file; "-" is standard error
+  /// \throws InvalidArgument naming --progress-json if it cannot be opened
   explicit ProgressLog(const std::string& path);
 
-  /// \param fields  behind "time" and "event"
+  /// \param fields  follow "time" and "event"
   void write(std::string_view event, const Json& fields);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Results and remarks for people.
+/// Prints results and remarks for people.
 
 #include <fmt/format.h>
 
@@ -12,14 +12,14 @@
 
 namespace ce::cli {
 
-/// Remarks beside a result, to standard error. Where that is closed or full, the remark is lost and nothing else.
+/// Prints a remark to standard error. If that is closed or full, only the remark is lost.
 template <class... Values>
 void say(fmt::format_string<Values...> text, Values&&... values) {
   const std::string line = printable(fmt::format(text, std::forward<Values>(values)...), Lines::many);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-/// To a stream, the standard output where none is named: a result that may quote databases and files.
+/// Prints a result, which may quote databases and files, to a stream; by default to the standard output.
 template <class... Values>
 void print_text(std::FILE* stream, fmt::format_string<Values...> text, Values&&... values) {
   fmt::print(stream, "{}", printable(fmt::format(text, std::forward<Values>(values)...), Lines::many));

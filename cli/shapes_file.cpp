@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array lists{"op", "dtype", "rows", "cols"};
 
-/// The options of the commands, filled from columns of the same names.
+/// The options of the commands, filled from columns with equal names.
 class Record {
  public:
   explicit Record(const ProblemOptions& given) : given_(given) {
@@ -38,7 +38,7 @@ class Record {
     return names;
   }
 
-  /// Whether the command line has said it for all records.
+  /// Whether the command line sets the option for all records.
   [[nodiscard]] bool is_given(std::string_view list) const {
     const std::vector<std::string>& values = list == "op"      ? given_.operations
                                              : list == "dtype" ? given_.dtypes
@@ -53,7 +53,7 @@ class Record {
     for (std::size_t i = 0; i < columns.size(); ++i)
       if (!fields[i].empty()) add_words(columns[i], fields[i], words);
     options_ = {};
-    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    std::reverse(words.begin(), words.end());  // CLI11 expects them in reverse
     try {
       app_.parse(words);
     } catch (const CLI::ParseError& error) {

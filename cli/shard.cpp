@@ -25,7 +25,7 @@ int shard_number(std::string_view argument, const std::string& text, int least, 
   return static_cast<int>(parse_count(argument, text, least, most));
 }
 
-/// What one launcher says.
+/// The variables of one launcher.
 struct ShardFound {
   Shard shard;
   std::string words;  ///< "RANK=3 and WORLD_SIZE=8"
@@ -33,15 +33,15 @@ struct ShardFound {
 
 class Launchers {
  public:
-  /// \param count  of shards, where the option or CE_SHARDS says it
+  /// \param count  number of shards, if the option or CE_SHARDS gives it
   Launchers(const Variables& variables, std::optional<int> count, std::string count_words)
       : variables_(variables), count_(count), count_words_(std::move(count_words)) {}
 
-  /// Each task of an array is a job of its own with as many processes.
+  /// Each task of an array is a job of its own with equally many processes.
   [[nodiscard]] std::optional<ShardFound> slurm() const {
     auto array = slurm_array();
     if (!array) return indexed("SLURM_PROCID", "SLURM_NTASKS", count_);
-    // A batch script is process 0, and only --ntasks sets the number of them.
+    // A batch script is process 0, and only --ntasks sets the number of processes.
     if (!variables_("SLURM_NTASKS") && variables_("SLURM_PROCID").value_or("0") == "0") return array;
     const auto tasks = indexed("SLURM_PROCID", "SLURM_NTASKS", std::nullopt);
     if (!tasks) return array;
@@ -65,7 +65,7 @@ class Launchers {
     throw InvalidArgument(name, "unset", fmt::format("a number, as {} is set", because));
   }
 
-  /// \param otherwise  the count where its variable is unset
+  /// \param otherwise  the count if its variable is unset
   [[nodiscard]] std::optional<ShardFound> indexed(const char* index_name, const char* count_name,
                                                   std::optional<int> otherwise) const {
     const auto index = variables_(index_name);
@@ -103,7 +103,7 @@ class Launchers {
         shard_number("SLURM_ARRAY_TASK_STEP", variables_("SLURM_ARRAY_TASK_STEP").value_or("1"), 1, most_id);
     const int id = shard_number(id_name, *id_text, 0, most_id);
     const std::int64_t last = first + std::int64_t{count - 1} * step;
-    // An array such as 1,3,7 has no step that leads from one to the next.
+    // An array such as 1,3,7 has no constant step.
     if (id < first || id > last || (id - first) % step != 0)
       throw InvalidArgument(
           id_name, in_quotes(*id_text),
@@ -126,7 +126,7 @@ class Launchers {
   std::string count_words_;
 };
 
-/// \param count  where the option says it
+/// \param count  number of shards, if the option gives it
 Shard shard_of(const Variables& variables, std::optional<int> count) {
   std::string count_words = count ? fmt::format("--shard auto/{}", *count) : "";
   if (const auto text = variables(count_variable)) {
@@ -141,7 +141,7 @@ Shard shard_of(const Variables& variables, std::optional<int> count) {
   std::optional<ShardFound> chosen;
   for (const auto& found : {launchers.slurm(), launchers.kubernetes(), launchers.torchrun()}) {
     if (!found) continue;
-    // A launcher of a single process, inside of another launcher, has nothing to share out.
+    // A launcher of a single process, inside of another launcher, has nothing to divide.
     if (!chosen || chosen->shard.count == 1) {
       chosen = found;
     } else if (found->shard.count > 1 && found->shard != chosen->shard) {

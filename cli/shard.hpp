@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which part of a list of problems one of many processes does.
+/// Divides a list of problems among many processes.
 
 #include <functional>
 #include <optional>
@@ -14,9 +14,9 @@ struct Shard {
   int index = 0;
   int count = 1;
 
-  /// Whether a problem is in it. That hangs on the text alone, so that a list may be changed, cut or put into another
-  /// order, and on no device, so that different machines share a list in the same way.
-  /// \param problem  Key::problem: problems with one answer are in one shard
+  /// Whether a problem is in this shard. That depends on its text only, so that a list may be changed, cut or
+  /// reordered, and not on a device, so that different machines divide a list equally.
+  /// \param problem  Key::problem: problems with the same answer are in one shard
   [[nodiscard]] bool has(std::string_view problem) const;
   /// "3/8".
   [[nodiscard]] std::string text() const;
@@ -24,14 +24,14 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
-/// The value of an environment variable; nothing where it is unset or empty.
+/// The value of an environment variable; nothing if it is unset or empty.
 using Variables = std::function<std::optional<std::string>(const char*)>;
 
-/// What --shard says: "I/N"; or "auto" or "auto/N", for which the environment has the index: SLURM_ARRAY_TASK_ID and
-/// SLURM_PROCID, JOB_COMPLETION_INDEX, or RANK; and, without N, the count: SLURM_ARRAY_TASK_COUNT and SLURM_NTASKS,
+/// The shard of --shard: "I/N"; or "auto" or "auto/N", which takes the index from the environment: SLURM_ARRAY_TASK_ID
+/// and SLURM_PROCID, JOB_COMPLETION_INDEX, or RANK; and, without N, the count: SLURM_ARRAY_TASK_COUNT and SLURM_NTASKS,
 /// CE_SHARDS, or WORLD_SIZE.
-/// \throws InvalidArgument naming --shard or a variable: its value is no number or out of range, it is missing, or
-/// another contradicts it
+/// \throws InvalidArgument naming --shard or a variable that is not a number, out of range, missing, or contradicts
+/// another
 [[nodiscard]] Shard parse_shard(const std::string& text, const Variables& variables);
 
 }  // namespace ce::cli

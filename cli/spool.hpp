@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// A file without a name, for what is too long to be kept in memory.
+/// A file without a name, for data that is too large for memory.
 
 #include <fstream>
 
 namespace ce::cli {
 
-/// In the folder for temporary files; it goes with the stream, also where the process is killed.
+/// A file in the folder for temporary files; it is removed with the stream, also if the process is killed.
 /// \throws std::system_error
 [[nodiscard]] std::fstream open_spool();
 

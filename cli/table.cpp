@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t narrowest_page = 80, between_columns = 2;
 
-std::atomic<std::size_t> width_of_page{0};  ///< 0 until it is known
+std::atomic<std::size_t> width_of_page{0};  ///< 0: not known yet
 std::atomic<bool> left_out{false};
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
@@ -35,7 +35,7 @@ std::vector<std::string> with_digits(const std::vector<double>& values, int digi
   return texts;
 }
 
-/// Whether the texts tell those apart that differ by more than timing ever repeats.
+/// Whether the texts differ for values that differ by more than timing noise.
 bool tell_apart(const std::vector<double>& ascending, int digits) {
   constexpr double alike = 0.001;
   for (std::size_t i = 1; i < ascending.size(); ++i)
@@ -115,7 +115,7 @@ std::string Table::text(std::size_t indent) const { return text(indent, page_wid
 
 namespace {
 
-/// A column as it is printed: its title first.
+/// The texts of a printed column, title first.
 struct Printed {
   const Table::Column* column = nullptr;
   std::vector<std::string> texts, marks;
@@ -140,7 +140,7 @@ std::size_t sum_of(const std::vector<Printed>& columns, std::size_t indent, cons
 void fit(std::vector<Printed>& columns, std::size_t indent, std::size_t width) {
   const auto by_rank = [](const Printed& a, const Printed& b) { return a.column->rank < b.column->rank; };
   while (sum_of(columns, indent, [](const Printed& column) { return column.least(); }) > width) {
-    // The last of those that matter as little.
+    // The last of the least important columns.
     const auto last = std::max_element(columns.rbegin(), columns.rend(), by_rank);
     if (last->column->rank == 0) break;
     columns.erase(std::next(last).base());
@@ -169,7 +169,7 @@ Figures figures_of(const Table::Column& column, const std::vector<double>& value
   return {"", std::vector<std::string>(values.size())};
 }
 
-/// \param cells  of one column
+/// \param cells  cells of one column
 Printed printed(const Table::Column& column, const std::vector<const Table::Cell*>& cells) {
   std::vector<double> values;
   values.reserve(cells.size());

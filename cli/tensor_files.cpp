@@ -59,7 +59,7 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
 
 namespace fs = std::filesystem;
 
-/// Also of files that are still to be written.
+/// The canonical path, even of a file that does not exist yet.
 bool is_same_file(const std::string& one, const std::string& other) {
   std::error_code error;
   const auto place = [&error](const std::string& path) {
@@ -68,11 +68,11 @@ bool is_same_file(const std::string& one, const std::string& other) {
   };
   const fs::path place_of_one = place(one);
   const fs::path place_of_other = error ? fs::path() : place(other);
-  // A link of /proc to an open file that was deleted leads to no place.
+  // A link in /proc to an open file that was deleted has no path.
   return error ? fs::equivalent(one, other, error) : place_of_one == place_of_other;
 }
 
-/// An output can have the file of the input that it is written over, and of no other tensor. Tensors can share streams.
+/// An output may have the file of the input that it overwrites, but of no other tensor. Tensors can share streams.
 void require_own_file(const NamedTensor& output, std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& files) {
   const auto own = files.find(output.name);
@@ -86,7 +86,7 @@ void require_own_file(const NamedTensor& output, std::span<const NamedTensor> te
   }
 }
 
-/// \param size  of a stream that is too long, as far as it was read
+/// \param size  bytes read so far, for a stream that is too long
 void require_size(const NamedTensor& tensor, const std::string& path, std::uintmax_t size) {
   if (size == tensor.bytes()) return;
   throw InvalidArgument(tensor.name, fmt::format("{}, {} bytes", in_quotes(path), size),
@@ -94,8 +94,8 @@ void require_size(const NamedTensor& tensor, const std::string& path, std::uintm
                                     tensor.columns, name(tensor.dtype)));
 }
 
-/// All that comes, but no more than a part of what is longer than the tensor.
-/// \param expected  bytes for which there is to be memory at once; else it is taken as they come
+/// Reads a stream; of one that is longer than the tensor, only a little more than that.
+/// \param expected  bytes to allocate at once; more is allocated as data arrives
 std::vector<std::byte> read_all(std::istream& file, const NamedTensor& tensor, std::size_t expected) {
   constexpr std::size_t step = std::size_t{1} << 20;
   std::vector<std::byte> bytes;
@@ -175,7 +175,7 @@ std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string&
     throw NotFound(fmt::format("there is no file {} for {}", path, tensor.name));
   const auto size = !error && fs::is_regular_file(status) ? fs::file_size(path, error) : 0;
   if (error) throw InvalidArgument(tensor.name, in_quotes(path), "a file; " + error.message());
-  if (size > 0) require_size(tensor, path, size);  // of others it shows as they are read
+  if (size > 0) require_size(tensor, path, size);  // the sizes of streams are checked while reading
   std::ifstream file(path, std::ios::binary);
   std::vector<std::byte> bytes = read_all(file, tensor, size);
   if (!file.is_open() || file.bad())

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The tensors of an operation as files: their elements row after row, little-endian, and nothing else, as
-/// NumPy's tofile() and fromfile() have them.
+/// Tensors as files: their elements row by row, little-endian, and nothing else, as NumPy's tofile() and fromfile() use
+/// them.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,32 +17,32 @@ namespace ce::cli {
 
 /// A dense tensor of a call.
 struct NamedTensor {
-  std::string name;  ///< of the member in include/ce/operations.hpp
+  std::string name;  ///< name of the member in include/ce/operations.hpp
   DType dtype = DType::f32;
   std::int64_t rows = 0, columns = 1;
-  bool written = false;  ///< an output
-  std::string over;      ///< the input that it is written over; empty: memory of its own
+  bool written = false;  ///< whether it is an output
+  std::string over;      ///< the input that it overwrites; empty: memory of its own
 
   [[nodiscard]] std::size_t bytes() const noexcept {
     return static_cast<std::size_t>(rows * columns) * static_cast<std::size_t>(size_of(dtype));
   }
 };
 
-/// All that a call of the problem has; none of an operation that no call has.
+/// All tensors of a call for the problem; none for an operation without calls.
 [[nodiscard]] std::vector<NamedTensor> tensors_of(const generator::Problem& problem);
 
-/// Paths by tensor, from texts such as "logits=x.bin".
-/// \throws InvalidArgument for text of another form, a name that is none of the tensors, a name that comes
-/// twice, an input without a file, an output in the file of another tensor, and no output at all
+/// Paths by tensor, parsed from texts such as "logits=x.bin".
+/// \throws InvalidArgument for an invalid text, an unknown tensor, a repeated one, an input without a file, an output
+/// in the file of another tensor, and if there is no output
 [[nodiscard]] std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
                                                           std::span<const NamedTensor> tensors);
 
-/// Whether it is a pipe or a device, whose content is what comes by and which has no place that the name tells.
+/// Whether it is a pipe or a device, which has no stored contents.
 [[nodiscard]] bool is_stream(const std::string& path);
 
-/// A pipe is read to its end.
-/// \throws NotFound where there is no such file; InvalidArgument naming tensor and file where it cannot be
-/// read or its size is not that of the tensor
+/// Reads a file; a pipe is read to its end.
+/// \throws NotFound if there is no such file; InvalidArgument naming tensor and file if it cannot be read or does not
+/// have the tensor's size
 [[nodiscard]] std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string& path);
 
 }  // namespace ce::cli

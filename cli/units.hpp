@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Quantities as people write and read them.
+/// Parses and formats quantities for people.
 
 #include <cstdint>
 #include <string>
@@ -9,26 +9,26 @@
 
 namespace ce::cli {
 
-/// A value as an error names it: "text" between double quotes.
+/// A value in an error message, in double quotes.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
-/// "4GiB", "512 MiB", "1.5GB" or plain bytes.
+/// Parses bytes: "4GiB", "512 MiB", "1.5GB" or a plain number.
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] std::int64_t parse_size(std::string_view argument, std::string_view text);
 
-/// Seconds of "90s", "10m" or "1.5h".
+/// Parses seconds: "90s", "10m" or "1.5h".
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] double parse_duration(std::string_view argument, std::string_view text);
 
-/// A whole number from `least` to `most`.
+/// Parses a whole number from `least` to `most`.
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] std::int64_t parse_count(std::string_view argument, std::string_view text, std::int64_t least,
                                        std::int64_t most);
 
-/// \throws InvalidArgument naming `argument` for what is no number, and for none that is finite in f32
+/// \throws InvalidArgument naming `argument` for text that is not a number, or not finite in f32
 [[nodiscard]] float parse_amount(std::string_view argument, std::string_view text);
 
-/// The parts between commas of each text, with repetitions dropped.
+/// The parts between commas of all texts, without repetitions.
 /// \throws InvalidArgument naming `argument` for an empty part
 [[nodiscard]] std::vector<std::string> split_list(std::string_view argument,
                                                   const std::vector<std::string>& texts);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The division that counts blocks, chunks and vectors.
+/// Division that rounds up, for numbers of blocks, chunks and vectors.
 
 #include <cstdint>
 

@@ -26,7 +26,7 @@ constexpr std::array<Axis, 13> all_axes{{
     {"store", &Config::store, 3, store_names},
 }};
 
-/// Takes the text up to the separator off the front.
+/// Removes the text up to the separator from the front, and returns it.
 std::string_view take(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);

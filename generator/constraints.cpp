@@ -18,12 +18,12 @@ constexpr int widest_access = 16;  // bytes
 
 int threads(const Config& config) { return 32 * config.warps; }
 
-/// Registers that a thread may use when the block is to be resident at all.
+/// Registers that a thread may use if one block is to fit a multiprocessor.
 int register_limit(const Config& config, const Limits& limits) {
   return std::min(255, limits.registers_per_multiprocessor / threads(config));
 }
 
-/// The same where warps have different things to do: as many in fours, since four schedulers share the registers.
+/// The same limit for warps with different roles. They are counted in fours, since four schedulers share the registers.
 int register_limit_of_roles(const Config& config, const Limits& limits) {
   return register_limit({.warps = (config.warps + 3) / 4 * 4}, limits);
 }
@@ -36,7 +36,7 @@ int words_of_vector(const Config& config, const Problem& problem) {
   return inputs(problem) * std::max(1, config.vec * size_of(problem.dtype) / 4);
 }
 
-/// The shape of a row in the config's vectors. Its vec must not be 0.
+/// The shape of a row in the config's vectors. config.vec must not be 0.
 RowShape shape_of(const Config& config, const Problem& problem) {
   return {
       .columns = static_cast<int>(problem.columns),
@@ -73,24 +73,24 @@ Rejection rejects_stores(const Config& config, const Problem& problem) {
   return {};
 }
 
-/// What every variant that loads and stores vector by vector asks for.
+/// Rejections of every variant that loads and stores vector by vector.
 Rejection rejects_vectors(const Config& config, const Problem& problem, const Limits& limits) {
   Rejection reason = rejects_access(config, problem, limits);
   return reason ? reason : rejects_stores(config, problem);
 }
 
-/// What every variant asks for whose lanes hold narrow rows.
-/// \param words  of a lane's rows
+/// Rejections of every variant whose lanes hold narrow rows.
+/// \param words  32-bit words of a lane's rows
 Rejection rejects_held(std::int64_t words, const Config& config, const Limits& limits) {
   if (words > std::min(64, register_limit(config, limits) - working_registers))
     return fmt::format("{} registers a thread for the rows alone", words);
   return {};
 }
 
-/// What does not fit an int fits no shared memory either.
+/// Clamps to an int: more bytes than that fit no shared memory either.
 int int_of(std::int64_t bytes) { return static_cast<int>(std::min<std::int64_t>(bytes, 1 << 30)); }
 
-/// Not 0, whatever the config: a tile smaller than a vector is rejected, but may be asked about before.
+/// Never 0: a tile smaller than a vector is rejected, but the function may be called before that.
 int chunk_vectors(const Config& config) {
   const int vectors = config.unroll > 0 ? config.unroll * 32 * (config.warps - 1) : config.tile / config.vec;
   return std::max(1, vectors);
@@ -99,14 +99,14 @@ int chunk_vectors(const Config& config) {
 /// Bytes of one column of a row.
 int input_bytes(const Problem& problem) { return size_of(problem.dtype) * inputs(problem); }
 
-/// The same with its weight, where a block holds those of its columns.
+/// Bytes of one column, including its class weight if a block holds the weights of its columns.
 int column_bytes(const Problem& problem) {
   return input_bytes(problem) + (reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0);
 }
 
-/// What every variant with bulk copies asks for.
-/// \param threads       that read each chunk
-/// \param column_bytes  of shared memory, for each column of a row
+/// Rejections of every variant with bulk copies.
+/// \param threads       threads that read each chunk
+/// \param column_bytes  bytes of shared memory for each column of a row
 Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits, int threads,
                               int column_bytes) {
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
@@ -124,7 +124,7 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   return {};
 }
 
-/// The statistics that kernels of the operation reduce a row to (templates/operations).
+/// The statistics to which the operation's kernels reduce a row (templates/operations).
 StatsMembers stats_of(const Problem& problem) {
   switch (problem.operation) {
     case Operation::softmax:
@@ -145,7 +145,7 @@ StatsMembers stats_of(const Problem& problem) {
 
 bool is_narrow(const Problem& problem) { return problem.dtype != DType::f32; }
 
-/// The shared memory of a variant whose blocks stay.
+/// The shared memory of a persistent variant.
 RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles& roles) {
   const RowShape shape = shape_of(config, problem);
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
@@ -176,8 +176,8 @@ RingLayout persistent_reduce_of(const Config& config, const Problem& problem) {
   return ring_of(config, problem, persistent_reduce_roles(config.warps, config.unroll));
 }
 
-/// What every ring of whole rows asks for.
-/// \param most  eighths of a slice that its chunks may have room for
+/// Rejections of every ring that holds whole rows.
+/// \param most  eighths of a slice that its chunks may have room for, at most
 Rejection rejects_chunks(const RingLayout& ring, int most = 9) {
   if (8ll * ring.chunks() * ring.roles.chunk_vectors > static_cast<long long>(most) * ring.slice_vectors)
     return "a chunk that is mostly empty";
@@ -233,10 +233,10 @@ Rejection rejects_bandwidth(const Config& config, const Problem& problem, const 
 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
-  // All of such a row would be prologue and epilogue, and the lanes would have no vector.
+  // Such a row would be all prologue and epilogue, and the lanes would have no vector.
   if (config.vec > problem.columns) return "access wider than the row";
   const bool whole = starts_on_vectors(problem, config.vec) && problem.columns % config.vec == 0;
-  const std::int64_t ends = whole ? 1 : 2 * config.vec - 1;  // lanes that prologue and epilogue take
+  const std::int64_t ends = whole ? 1 : 2 * config.vec - 1;  // lanes for prologue and epilogue
   if (config.lanes < ends) return "fewer lanes than elements of prologue and epilogue";
   const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);
   if (config.lanes >=
@@ -270,7 +270,7 @@ Rejection rejects_packed(const Config& config, const Problem& problem, const Lim
   if (Rejection reason = rejects_loads(config, limits)) return reason;
   const PackedShape shape = packed_of(config, problem);
   if (shape.is_one_access() && shape.access() < 4) return "16-bit elements one by one";
-  constexpr int most_values = 96;  // each is code of its own
+  constexpr int most_values = 96;  // each value has code of its own
   const int values = config.rows * shape.columns;
   if (values > most_values) return fmt::format("{} values a thread", values);
   if (Rejection reason = rejects_held(shape.inputs * shape.lane_bytes() / 4, config, limits)) return reason;
@@ -393,9 +393,9 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
 
 int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
 
-/// Blocks that a multiprocessor can hold at once.
+/// Number of blocks that a multiprocessor can hold at once.
 int pipeline_decoupled_blocks(const Config& config, const Problem& problem, const Limits& limits) {
-  constexpr int fewest_registers = 48;  // that a thread gets by with
+  constexpr int fewest_registers = 48;  // least number of registers with which a thread works
   return std::min((limits.shared_bytes_per_block + shared_bytes_of_the_system) /
                       (pipeline_decoupled_bytes(config, problem) + shared_bytes_of_the_system),
                   limits.registers_per_multiprocessor / (threads(config) * fewest_registers));
@@ -408,13 +408,13 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;
-  // Whatever their columns, all ranks are to have a kernel.
+  // All ranks need a kernel, whatever their columns.
   const bool any_columns = exchanges(problem.operation);
   if (!any_columns && problem.columns * size_of(problem.dtype) < 16384)
     return "a ring for a row that the registers hold";
   const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
-  // Where logits are put under a cap, a vector is more work, and most of it the reducers'.
+  // With a soft cap, each vector takes more work, most of it in the reducers.
   const bool light = problem.dtype != DType::f32 && !problem.has.softcap;
   const int vectors = chunk * inputs(problem);
   if (!any_columns && (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers))
@@ -427,13 +427,13 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
     return "rows that end elsewhere in the registers";
   if (ahead > 4) return "small chunks in registers";
   if (ahead > 1 && !reads_all_weights(problem)) return "chunks in registers that the ring has room for";
-  // The chunks that are held, and the one in work.
+  // The chunks that are held, and the one being processed.
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
   if (held + 32 > register_limit_of_roles(config, limits))
     return fmt::format("{} registers a thread for the row alone", held);
   const int most_stages = std::min(10, 4 * chunks);  // five rows in all
   if (config.stages > most_stages) return "more than five rows";
-  constexpr int fewest_bytes = 16384;  // that are loaded ahead
+  constexpr int fewest_bytes = 16384;  // bytes that are loaded ahead, at least
   if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes) return "little in flight";
   const int blocks = pipeline_decoupled_blocks(config, problem, limits);
   if (blocks < 1) return "ring larger than the shared memory";
@@ -453,7 +453,7 @@ Rejection rejects_persistent(const Config& config, const Problem& problem, const
     return "a row that shared memory holds beside half of the next one";
   if (config.unroll * inputs(problem) < 2) return "one vector at a time";
   if (config.hold % config.unroll != 0) return "part of a chunk in registers";
-  // The chunk that is read ahead and the one in work, besides those that are held.
+  // The chunk that is read ahead and the one being processed, besides the chunks that are held.
   const int held = (config.hold + 2 * config.unroll) * words_of_vector(config, problem);
   const int working = is_cross_entropy(problem.operation) ? 44 : 32;
   if (held + working > register_limit_of_roles(config, limits))

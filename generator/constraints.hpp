@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Why a config of a variant cannot work for a problem, found without compiling anything, and the shared memory that
-/// such constraints ask about.
+/// Rejects configs of a variant that cannot work for a problem, without compiling anything, and computes their shared
+/// memory.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace ce::generator {
 
-/// Nothing where the config can work.
+/// The reason why a config is rejected; empty if it can work.
 using Rejection = std::optional<std::string>;
 
 [[nodiscard]] Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits);
@@ -34,10 +34,10 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] Rejection rejects_merge(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_bandwidth(const Config& config, const Problem& problem, const Limits& limits);
 
-/// Shared memory of a multiprocessor that each block takes beside its own.
+/// Shared memory of a multiprocessor that the system reserves for each block, besides the block's own.
 inline constexpr int shared_bytes_of_the_system = 1024;
 
-/// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
+/// Dynamic shared memory of a block of the variant; sizes that do not fit an int are clamped, since they fit no device.
 [[nodiscard]] int packed_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int transpose_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
@@ -46,13 +46,13 @@ inline constexpr int shared_bytes_of_the_system = 1024;
 [[nodiscard]] int persistent_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int persistent_reduce_bytes(const Config& config, const Problem& problem);
 
-/// Rows beyond which `split` would not pay.
+/// `split` does not pay for more rows than this.
 inline constexpr std::int64_t most_split_rows = 256;
 
-/// Vectors of a row, counted from a 128-byte line, at most (row.cuh).
+/// Vectors of a row, at most, counted from a 128-byte line (row.cuh).
 [[nodiscard]] std::int64_t vectors_of(const Config& config, const Problem& problem);
 
-/// Bytes of the SoftmaxStats of a row (stats.cuh).
+/// Bytes of the SoftmaxStats for a row (stats.cuh).
 [[nodiscard]] int stats_bytes(const Problem& problem);
 
 }  // namespace ce::generator

@@ -37,7 +37,7 @@ Program linear_convert(DType from, DType to) {
                         .entry = "ce_linear_convert",
                         .words = fmt::format("linear_convert {} to {}", name(from), name(to)),
                         .own_arguments = true,
-                        // What row/row.cuh asks of a problem comes last.
+                        // The constants that row/row.cuh reads come last.
                         .constants = {type_constant("From", from), type_constant("To", to),
                                       fmt::format("static constexpr int threads = {}, unroll = {}, vec = {}",
                                                   threads, unroll, vec),
@@ -159,7 +159,7 @@ std::string LinearStatistics::text() const {
 }
 
 std::span<const ProductTile> product_tiles() noexcept {
-  // As many stages as shared memory holds.
+  // As many stages as fit into shared memory.
   static constexpr std::array<ProductTile, 4> tiles{
       {{192, 5, 2, false}, {256, 4, 2, false}, {128, 7, 2, true}, {192, 5, 1, false}}};
   return tiles;
@@ -176,7 +176,7 @@ std::string flag_constant(std::string_view name, bool value) {
   return fmt::format("static constexpr bool {} = {}", name, value);
 }
 
-/// Constants of all kernels that read or leave statistics.
+/// Constants of all kernels that read or write statistics.
 std::vector<std::string> constants_of(const LinearStatistics& statistics) {
   return {type_constant("Input", statistics.input), type_constant("Element", statistics.logits),
           type_constant("Target", statistics.target_dtype), type_constant("Bias", statistics.bias_dtype),
@@ -187,7 +187,7 @@ std::vector<std::string> constants_of(const LinearStatistics& statistics) {
           flag_constant("moment", statistics.moment), flag_constant("exponentials", statistics.exponentials),
           amount_constant(option_of(&CrossEntropyFlags::scale)),
           amount_constant(option_of(&CrossEntropyFlags::softcap)),
-          // Classes are told at run time, as of shards; nothing else is read or written.
+          // The number of classes is a runtime argument, as for shards. Nothing else is read or written.
           "static constexpr bool sharded = true, merges = false, single_class = false",
           "static constexpr bool gradient = false", "static constexpr int columns = 0, inputs = 1",
           "static constexpr bool batched = false, strided = false"};

@@ -35,7 +35,7 @@ constexpr std::array<std::pair<Operation, std::string_view>, 13> operation_names
     {Operation::add, "add"},
 }};
 
-/// What is on or off in a problem: a flag of cross entropy, or a field of its own.
+/// A switch of a problem: a flag of cross entropy, or a member of its own.
 struct Switch {
   std::string_view word;
   bool CrossEntropyFlags::*flag = nullptr;
@@ -66,14 +66,14 @@ constexpr auto switches = [] {
   return all;
 }();
 
-/// The widest access of a kernel.
+/// Bytes of a kernel's widest access.
 constexpr std::uint64_t boundary = 16;
 
 constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;  // blocks of a one-dimensional grid
-/// Beyond any memory; the bytes of so many can be counted.
+/// More columns than any memory holds; the bytes of so many can still be counted.
 constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 
-/// Sets the field that a word of a key's text is about; words about none are left to the caller.
+/// Sets the member that a word of a key's text names; ignores other words.
 void read_word(std::string_view word, Problem& problem) {
   const auto value_of = [word](std::string_view start) {
     return word.starts_with(start) ? std::optional(word.substr(start.size())) : std::nullopt;
@@ -228,7 +228,7 @@ Traffic traffic(const Problem& problem) noexcept {
   const bool merges = problem.operation == Operation::cross_entropy_merge;
   const std::int64_t read_columns = merges                                    ? 0
                                     : has_output(problem) || reduces(problem) ? problem.columns
-                                                                              : 1,  // the targets'
+                                                                              : 1,  // the targets
       matrix = problem.rows * read_columns * size_of(problem.dtype);
   Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};
   if (!is_cross_entropy(problem.operation)) return bytes;
@@ -269,7 +269,7 @@ std::int64_t sum_blocks(std::int64_t rows) noexcept {
 
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
   if (!sums_losses(problem) && !counts_first(problem)) return 0;
-  // Losses, twice with z-losses, and three floats for each block of the sums.
+  // Losses, twice if there are z-losses, and three floats for each block of the sums.
   const std::int64_t floats = (problem.has.z_loss ? 2 : 1) * problem.rows + 3 * sum_blocks(problem.rows);
   return static_cast<std::int64_t>(offsetof(Workspace, losses)) + floats * 4;
 }
@@ -312,7 +312,7 @@ Problem parse_key_text(std::string_view text) {
     start = end + 1;
   }
   problem.rows = std::min(problem.rows, most_rows);
-  // Whatever was misread, left out or put in another order does not come out again.
+  // Text that was misread, incomplete or in another order does not print as the same text.
   if (problem.rows < 1 || problem.columns < 1 || key_text(problem) != text) throw malformed();
   validate(problem);
   return problem;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is asked of a kernel.
+/// The problem that a kernel solves.
 
 #include <array>
 #include <bit>
@@ -18,172 +18,173 @@ enum class Operation : std::uint8_t {
   softmax,
   log_softmax,
   softmax_backward,        ///< from the output and its gradient
-  log_softmax_backward,    ///< the same
+  log_softmax_backward,    ///< from the output and its gradient
   cross_entropy,           ///< loss, and on demand the gradient of the logits
   cross_entropy_backward,  ///< the gradient of the logits from a saved logsumexp
-  cross_entropy_shard,     ///< of classes that are spread over ranks: what one rank's columns say of each row
-  cross_entropy_merge,  ///< loss and other results of rows, from what all ranks say; `columns` are the ranks
-  cross_entropy_shard_backward,  ///< the gradient of one rank's logits from what was merged
-  cross_entropy_exchange,        ///< loss and gradient at once, of ranks whose kernels exchange statistics
-  copy,                          ///< one read and one write of memory: a ceiling
-  read,                          ///< one read: a ceiling
-  add,                           ///< two reads and one write: a ceiling
+  cross_entropy_shard,     ///< if classes are spread over ranks: the statistics of one rank's columns
+  cross_entropy_merge,  ///< loss and other results of rows, from the statistics of all ranks; `columns` are the ranks
+  cross_entropy_shard_backward,  ///< the gradient of one rank's logits from the merged statistics
+  cross_entropy_exchange,  ///< loss and gradient in one kernel; the kernels of the ranks exchange statistics
+  copy,                    ///< one read and one write of memory: a ceiling
+  read,                    ///< one read: a ceiling
+  add,                     ///< two reads and one write: a ceiling
 };
 
-/// cross_entropy, cross_entropy_backward, or one of those that ranks go through together.
+/// Whether it is cross_entropy, cross_entropy_backward, or one of the operations on shards.
 [[nodiscard]] constexpr bool is_cross_entropy(Operation operation) noexcept {
   return operation >= Operation::cross_entropy && operation <= Operation::cross_entropy_exchange;
 }
-/// The columns are classes of a shard, or ranks.
+/// Whether its columns are classes of a shard, or ranks.
 [[nodiscard]] constexpr bool is_sharded(Operation operation) noexcept {
   return operation >= Operation::cross_entropy_shard && operation <= Operation::cross_entropy_exchange;
 }
-/// Losses and other results of rows are written.
+/// Whether losses and other results of rows are written.
 [[nodiscard]] constexpr bool has_losses(Operation operation) noexcept {
   return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge ||
          operation == Operation::cross_entropy_exchange;
 }
-/// Ranks exchange statistics of their rows while the kernel runs.
+/// Whether ranks exchange statistics of their rows while the kernel runs.
 [[nodiscard]] constexpr bool exchanges(Operation operation) noexcept {
   return operation == Operation::cross_entropy_exchange;
 }
-/// The gradient of the logits is all that is written.
+/// Whether the gradient of the logits is the only output.
 [[nodiscard]] constexpr bool is_gradient_alone(Operation operation) noexcept {
   return operation == Operation::cross_entropy_backward ||
          operation == Operation::cross_entropy_shard_backward;
 }
-/// The gradient of the logits is always written.
+/// Whether the gradient of the logits is always written.
 [[nodiscard]] constexpr bool always_has_gradient(Operation operation) noexcept {
   return is_gradient_alone(operation) || exchanges(operation);
 }
-/// Nothing but memory traffic.
+/// Whether the operation only moves memory, to measure a ceiling.
 [[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }
 
 [[nodiscard]] std::string_view name(Operation operation) noexcept;
-/// \param ceilings  whether these are meant, too
-/// \throws InvalidArgument naming `argument` and the operations that are
+/// \param ceilings  whether ceilings are accepted, too
+/// \throws InvalidArgument naming `argument` and the accepted operations
 [[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation",
                                         bool ceilings = true);
 
 /// Columns are 32-bit integers in the kernels.
 inline constexpr std::int64_t most_columns = std::int64_t{1} << 30;
 
-/// How the rows of the tensors lie with respect to 16-byte boundaries; decides how a kernel may vectorise.
+/// How the rows of the tensors are aligned to 16 bytes; determines how a kernel may vectorise.
 enum class Alignment : std::uint8_t {
-  vector,  ///< every row of every tensor starts on a boundary
-  dense,  ///< narrow rows of which only the first of every tensor does: each follows the one before without a gap
-  shifted,  ///< rows start anywhere, but a row of the output at the same distance from a boundary as that of
-            ///< the input
-  element,  ///< neither
+  vector,   ///< every row of every tensor starts on a boundary
+  dense,    ///< narrow rows without gaps; only the first row of every tensor starts on a boundary
+  shifted,  ///< rows start anywhere, but a row of the output has the same distance from a boundary
+            ///< as that of the input
+  element,  ///< none of the above
 };
 
 inline constexpr std::array alignments{Alignment::vector, Alignment::dense, Alignment::shifted,
                                        Alignment::element};
 [[nodiscard]] std::string_view name(Alignment alignment) noexcept;
 
-/// Bytes of the widest rows of Alignment::dense. Wider ones have vectors of 16 bytes enough wherever they start.
+/// Bytes of the widest rows of Alignment::dense. Wider rows have enough 16-byte vectors wherever they start.
 inline constexpr std::int64_t widest_dense_row = 256;
 
-/// The address of a tensor's first row and the distance between rows, as far as Alignment cares.
+/// The address of a tensor's first row and the distance between rows, as far as Alignment depends on them.
 struct RowPlacement {
   std::uint64_t address = 0;
   std::int64_t stride_bytes = 0;
   std::int64_t batch_stride_bytes = 0;  ///< 0 without batches
 };
 
-/// \param row_bytes  of the elements of a row
-/// \param tensors    all that are read or written by rows
+/// \param row_bytes  bytes of a row's elements
+/// \param tensors    all tensors that are read or written by rows
 [[nodiscard]] Alignment alignment_of(std::int64_t rows, std::int64_t row_bytes,
                                      std::span<const RowPlacement> tensors) noexcept;
 
-/// The gradient of the loss that the gradient of the logits is multiplied with.
+/// The gradient of the loss, by which the gradient of the logits is multiplied.
 enum class Upstream : std::uint8_t {
-  one,     ///< none was given
+  one,     ///< not given
   scalar,  ///< one number
   rows,    ///< one for each row
 };
 
 [[nodiscard]] std::string_view name(Upstream upstream) noexcept;
 
-/// The operation with its options, dtypes and shape: everything that may change which kernel is fastest.
-/// Fields that the operation does not have stay at their defaults, so that equal problems compare equal.
+/// The operation with its options, dtypes and shape: everything that may change which kernel is fastest. Members that
+/// the operation does not use keep their defaults, so that equal problems compare equal.
 struct Problem {
   Operation operation = Operation::softmax;
-  DType dtype = DType::f32;  ///< of everything that is [rows, columns]
+  DType dtype = DType::f32;  ///< dtype of every [rows, columns] tensor
 
-  // Cross entropy. Amounts (how much smoothing, which cap) are arguments of the kernel; whether there is an
-  // option at all changes its code.
-  DType target_dtype = DType::i64;  ///< of class indices
-  DType loss_dtype = DType::f32;    ///< of loss, z-loss and upstream gradient
-  DType weight_dtype = DType::f32;  ///< of class weights
+  // Members of cross entropy. Amounts (how much smoothing, which cap) are arguments of the kernel; only whether a
+  // problem has an option changes its code.
+  DType target_dtype = DType::i64;  ///< dtype of class indices
+  DType loss_dtype = DType::f32;    ///< dtype of loss, z-loss and upstream gradient
+  DType weight_dtype = DType::f32;  ///< dtype of class weights
   Reduction reduction = Reduction::none;
-  Upstream upstream = Upstream::one;  ///< where there is a gradient
-  bool gradient = false;       ///< the gradient of the logits is written; always so for a backward operation
+  Upstream upstream = Upstream::one;  ///< used if there is a gradient
+  bool gradient = false;  ///< the gradient of the logits is written; always true for a backward operation
   bool probabilities = false;  ///< targets are [rows, columns] of `dtype` instead of class indices
-  bool weights = false;        ///< one for each class
+  bool weights = false;        ///< there is a weight for each class
   CrossEntropyFlags has;
 
-  bool in_place = false;  ///< the output is the input (of a backward operation: the gradient that it reads)
-  bool batched = false;   ///< rows lie in batches, with one stride inside a batch and another between batches
-  bool strided = false;   ///< the elements of a row do not follow each other
-  Alignment alignment = Alignment::vector;  ///< vector where strided
+  bool in_place = false;  ///< the output overwrites the input (backward: the gradient that it reads)
+  bool batched = false;   ///< rows are in batches, with one stride inside a batch and another between batches
+  bool strided = false;   ///< the elements of a row are not contiguous
+  Alignment alignment = Alignment::vector;  ///< Alignment::vector if strided
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// Whether rows of this shape can be of Alignment::dense: two or more, up to `widest_dense_row` bytes wide, no multiple of
-/// 16, and without batches.
+/// Whether rows of this shape can have Alignment::dense: at least two rows, up to `widest_dense_row` bytes wide, not a
+/// multiple of 16, and without batches.
 [[nodiscard]] bool can_be_dense(const Problem& problem) noexcept;
 /// Whether every row of every tensor starts on a boundary of vectors of `vec` elements, 16 bytes at most.
-/// \param vec  0 where there are no vectors
+/// \param vec  0 if the kernel uses no vectors
 [[nodiscard]] bool starts_on_vectors(const Problem& problem, int vec) noexcept;
 
-/// Whether anything is written per element.
+/// Whether an output has an element for each column.
 [[nodiscard]] bool has_output(const Problem& problem) noexcept;
 
-/// Matrices [rows, columns] that are read: 1 or 2.
+/// Number of [rows, columns] matrices that are read: 1 or 2.
 [[nodiscard]] int inputs(const Problem& problem) noexcept;
 
 /// Whether a row needs the weights of all classes, not only that of its target.
 [[nodiscard]] bool reads_all_weights(const Problem& problem) noexcept;
-/// Whether options change which configs are fast: the weights of all classes take shared memory, a soft cap arithmetic.
+/// Whether its options change which configs are fast: the weights of all classes take shared memory, a soft cap takes
+/// arithmetic.
 [[nodiscard]] bool has_costly_options(const Problem& problem) noexcept;
 
 /// Whether the logsumexps of the rows are an input.
 [[nodiscard]] bool reads_lse(const Problem& problem) noexcept;
 
-/// Whether a row must be read as a whole before anything is known of its outputs.
+/// Whether a whole row must be read before any of its outputs is known.
 [[nodiscard]] bool reduces(const Problem& problem) noexcept;
 
 /// Whether the entropies of the rows are an input.
 [[nodiscard]] bool reads_entropy(const Problem& problem) noexcept;
 
-/// Whether rows that count, or their weights, must be added up before gradients are known: those of a mean over class
-/// indices.
+/// Whether the rows that count, or their weights, must be added up before gradients are known: those of a mean over
+/// class indices.
 [[nodiscard]] bool counts_first(const Problem& problem) noexcept;
 
 /// Whether losses must be added up.
 [[nodiscard]] bool sums_losses(const Problem& problem) noexcept;
 
-/// Whether the kernel of the rows counts and adds up by itself, not one before and one after it.
+/// Whether the kernel of the rows counts and adds up itself, instead of separate kernels before and after it.
 [[nodiscard]] bool fuses_sums(const Problem& problem) noexcept;
 
-/// Rows whose winners are taken to be the same: the next power of two.
+/// Rows of the problems that share a winner: the next power of two.
 [[nodiscard]] constexpr std::int64_t rows_bucket(std::int64_t rows) noexcept {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
 }
 
-/// The problem that stands for its bucket of rows.
+/// The problem that represents its bucket of rows.
 [[nodiscard]] constexpr Problem bucketed(const Problem& problem) noexcept {
   Problem bucket = problem;
   bucket.rows = rows_bucket(problem.rows);
   return bucket;
 }
 
-/// The problem as run() asks for it. Two pairs of options ask the same of a kernel: the losses that a sum adds up have the
-/// gradients of losses by themselves, and the one upstream gradient of a single row is one number.
+/// The problem as run() looks it up. Two pairs of options need the same kernel: a sum of losses has the same gradients
+/// as the losses without reduction, and the upstream gradient of a single row is one number.
 [[nodiscard]] constexpr Problem canonical(const Problem& problem) noexcept {
   Problem same = problem;
   if (is_gradient_alone(same.operation) && same.reduction == Reduction::sum) same.reduction = Reduction::none;
@@ -198,33 +199,33 @@ struct Traffic {
 };
 [[nodiscard]] Traffic traffic(const Problem& problem) noexcept;
 
-/// 32-bit words that a rank tells the others about each row.
+/// Number of 32-bit words that a rank sends the others for each row.
 [[nodiscard]] int statistics_words(const Problem& problem) noexcept;
 
-/// Blocks of the kernel that adds the losses up.
+/// Number of blocks of the kernel that adds up the losses.
 [[nodiscard]] std::int64_t sum_blocks(std::int64_t rows) noexcept;
 
-/// Bytes of the workspace that a call needs; 0 for none.
+/// Bytes of the workspace that a call needs; 0 if it needs none.
 [[nodiscard]] std::int64_t workspace_bytes(const Problem& problem) noexcept;
 
-/// All that the generated code depends on, as words: "cross_entropy bf16 target=i64 loss=f32 mean gradient
-/// in_place cols=4096 align=vector". Rows are not in it, though fuses_sums() asks for them.
+/// Everything that the generated code depends on, as words: "cross_entropy bf16 target=i64 loss=f32 mean gradient
+/// in_place cols=4096 align=vector". Rows are not included, although fuses_sums() depends on them.
 [[nodiscard]] std::string code_text(const Problem& problem);
 
 /// code_text() with the rows bucket and the measuring policy: the problem's half of the lookup key.
 [[nodiscard]] std::string key_text(const Problem& problem);
 
-/// The problem that key_text() wrote, with as many rows as its bucket holds.
+/// Parses a text that key_text() wrote; the problem has as many rows as its bucket holds.
 /// \throws InvalidArgument for text that key_text() of this version does not write
 [[nodiscard]] Problem parse_key_text(std::string_view text);
 
-/// For people: "softmax bf16 8192 x 4096".
+/// A title for people: "softmax bf16 8192 x 4096".
 [[nodiscard]] std::string title(const Problem& problem);
 
-/// "ce-tune sweep --op softmax --dtype bf16 --rows 64 --cols 1000": the command that tunes it.
+/// The command that tunes the problem: "ce-tune sweep --op softmax --dtype bf16 --rows 64 --cols 1000".
 [[nodiscard]] std::string sweep_command(const Problem& problem);
 
-/// \throws InvalidArgument for shapes and dtypes that no kernel takes
+/// Checks a problem. \throws InvalidArgument for shapes and dtypes that no kernel supports
 void validate(const Problem& problem);
 
 }  // namespace ce::generator

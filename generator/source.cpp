@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::string_view loss_sum_file = "kernels/loss_sum.cuh";
 constexpr std::string_view scale_gradient_file = "kernels/scale_gradient.cuh";
-constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
+constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in loss_sum.cuh
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
-/// The operation as Variants run it.
+/// The operation's template and type, as Variants use them.
 struct OperationTemplate {
   std::string_view file, type;  ///< empty for the ceilings
 };
@@ -51,8 +51,8 @@ OperationTemplate template_of(Operation operation) {
   return {};
 }
 
-/// What only some problems of cross entropy need has files of its own, in the order in which sources include them, before
-/// that of the operation.
+/// Files that only some problems of cross entropy need, in the order in which sources include them, before the file of
+/// the operation.
 struct CrossEntropyPart {
   std::string_view file;
   bool (*serves)(const Problem&);
@@ -86,7 +86,8 @@ class Text {
   std::string text_;
 };
 
-/// Whether there is such an output, and how kernels reach it: `problem::lse_of(arguments)[row]`.
+/// Writes whether a problem has the output, and the function by which kernels access it:
+/// `problem::lse_of(arguments)[row]`.
 void write_output(Text& text, const Problem& problem, const CrossEntropyOutput& output) {
   const std::string_view type = kernel_type(output.dtype_of(problem));
   text.line("  static constexpr bool {} = {};", output.word, problem.has.*output.field);
@@ -95,7 +96,7 @@ void write_output(Text& text, const Problem& problem, const CrossEntropyOutput& 
   text.line("  }}");
 }
 
-/// What the kernels of the sums need to know.
+/// The constants of the kernels that compute sums.
 void write_losses(Text& text, const Problem& problem) {
   const bool sharded = is_sharded(problem.operation);
   text.line("  static constexpr int columns = {};", problem.columns);
@@ -223,7 +224,7 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   return finished(code_text(problem) + " " + to_text(config), std::move(text));
 }
 
-/// The sums do not depend on the Config, and hardly on the problem.
+/// The sums do not depend on the Config, and on few members of the problem.
 Source loss_sum_source(const Problem& problem) {
   Problem relevant{.operation = problem.operation,
                    .target_dtype = problem.target_dtype,
@@ -237,7 +238,7 @@ Source loss_sum_source(const Problem& problem) {
                            .divisor = problem.has.divisor,
                            .z_loss_out = problem.has.z_loss_out},
                    .columns = problem.columns};
-  if (!problem.weights) relevant.columns = 0;  // a class is looked up only for its weight
+  if (!problem.weights) relevant.columns = 0;  // columns are only used to look up a class's weight
   const std::string words = "sums of " + code_text(relevant);
   Text text;
   write_start(text, words, "", loss_sum_file);
@@ -252,7 +253,7 @@ Source loss_sum_source(const Problem& problem) {
   return finished(words, std::move(text));
 }
 
-/// Puts the files that the text includes in place of the lines that include them, each once.
+/// Replaces each include line by the text of the file, the first time that it occurs.
 void flatten(std::string_view text, const std::map<std::string, std::string>& headers,
              std::set<std::string>& done, std::string& out) {
   while (!text.empty()) {
@@ -386,7 +387,7 @@ Program scale_gradient(DType gradient, DType upstream, bool gaps) {
 std::string compile_key(const Source& source, std::string_view compiler) {
   const std::string code = without_comments(source.text);
   std::vector<std::string_view> parts{code, compiler};
-  std::vector<std::string> others;  // of headers that are no templates of this library
+  std::vector<std::string> others;  // headers that are not templates of this library
   others.reserve(source.headers.size());
   for (const auto& [name, text] : source.headers) {
     parts.push_back(name);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The generated texts of one Config for one Problem.
+/// The generated texts for one Config and one Problem.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,19 +16,19 @@
 
 namespace ce::generator {
 
-/// A text that compiles to one binary; and the binary, once it has one.
+/// A text that compiles to one binary, and that binary once it is built.
 struct Source {
-  std::string name;                            ///< for messages
-  std::string text;                            ///< a comment with Problem and Config, constants, the template
-  std::map<std::string, std::string> headers;  ///< what the text includes, by name
-  bool architecture_specific = false;          ///< as runtime::CompileRequest has it
+  std::string name;  ///< for messages
+  std::string text;  ///< a comment with Problem and Config, constants, and the template
+  std::map<std::string, std::string> headers;  ///< the files that the text includes, by name
+  bool architecture_specific = false;          ///< as in runtime::CompileRequest
 
-  // Of a Program that was built (tuner/kernel.hpp); generated texts have none of it.
-  std::vector<std::byte> binary{};  ///< what a device loads
-  std::string compile_key{};        ///< names the binary
-  std::string compiler{};           ///< empty where none was asked
+  // Set by build() (tuner/kernel.hpp); empty in generated texts.
+  std::vector<std::byte> binary{};  ///< the image that a device loads
+  std::string compile_key{};        ///< identifies the binary
+  std::string compiler{};           ///< empty if the compiler was not asked
 
-  /// Text with every include put in its place once: one file for any CUDA compiler.
+  /// The text with every include replaced once by its file: one file for any CUDA compiler.
   [[nodiscard]] std::string flat() const;
 };
 
@@ -40,66 +40,67 @@ struct Step {
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster = 1;
   bool persistent = false;  ///< launch no more blocks than run at the same time
-  bool overlaps = false;    ///< waits by itself for the step before it, and may start earlier
+  bool overlaps = false;    ///< it waits itself for the step before it, and may start earlier
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 
-/// Steps of a Program at most: a count, two of a variant, a sum.
+/// Most steps of a Program: a count, two of a variant, a sum.
 inline constexpr std::size_t most_steps = 4;
 
-/// All that runs for one Config: its steps in order, all with the same Arguments. It is built where every source has its
+/// All launches for one Config: its steps in order, all with the same Arguments. It is built when every source has its
 /// binary.
 struct Program {
   Config config;
-  std::vector<Source> sources;  ///< the first is that of the Config; the others are the same for every Config
+  std::vector<Source> sources;  ///< the first is the Config's; the others are the same for every Config
   std::vector<Step> steps;
-  std::int64_t partial_bytes = 0;  ///< of Arguments::partials that the steps need
+  std::int64_t partial_bytes = 0;  ///< bytes of Arguments::partials that the steps need
   bool takes_rows = false;         ///< the steps need a Workspace, whatever the problem
-  int compiled = 0;                ///< compiler runs that it was built with; binaries of a database take none
+  int compiled = 0;                ///< compiler runs of its build; binaries from a database take none
 
-  /// What a measurement names its binaries by: the compile keys of all, separated by spaces.
+  /// The name of its binaries in a measurement: the compile keys of all sources, separated by spaces.
   [[nodiscard]] std::string compile_key() const;
 };
 
-/// The same problem (but for its rows) and config give the same texts, byte for byte.
-/// \throws InvalidArgument where the variant does not serve the operation
+/// Equal problems (whatever their rows) and configs give the same texts, byte for byte.
+/// \throws InvalidArgument if the variant does not serve the operation
 [[nodiscard]] Program generate(const Problem& problem, const Config& config);
 
-/// A kernel that is no operation of its own: nothing about it is tuned.
+/// A kernel that is not an operation and is not tuned.
 struct SingleKernel {
   std::string_view file;  ///< below templates/
   std::string_view entry;
-  std::string words;                   ///< names it
-  bool own_arguments = false;          ///< the template says what its parameter is; else it is ce::Arguments
+  std::string words;           ///< identify it
+  bool own_arguments = false;  ///< the template defines its parameter; else the parameter is ce::Arguments
   std::vector<std::string> constants;  ///< members of ce::problem
   std::uint32_t threads = 0;
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster = 1;
   bool persistent = false;             ///< launch no more blocks than run at the same time
-  bool architecture_specific = false;  ///< as Source has it
+  bool architecture_specific = false;  ///< as in Source
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 
 [[nodiscard]] Program single_kernel(const SingleKernel& kernel);
 
-/// "using Element = bf16", for its constants.
+/// A constant that names a type: "using Element = bf16".
 [[nodiscard]] std::string type_constant(std::string_view name, DType dtype);
 
-/// Multiplies a gradient in place by one number in device memory. It is no operation of its own: nothing about it is tuned.
-/// A dense gradient is `rows` elements (Problem::rows of its launches, Arguments::rows).
-/// \param gaps  rows in batches instead, with any strides: Problem::strided, rows and columns of its launches, Arguments::rows,
-///              batch_rows, output_layout and, for its columns, classes
+/// Multiplies a gradient in place by one number in device memory. It is not an operation and is not tuned. A dense
+/// gradient has `rows` elements (Problem::rows of its launches, Arguments::rows).
+/// \param gaps  the gradient has rows in batches, with any strides: Problem::strided, rows and columns of its launches,
+/// Arguments::rows,
+///                           batch_rows, output_layout and, for its columns, classes
 [[nodiscard]] Program scale_gradient(DType gradient, DType upstream, bool gaps);
 
-/// Names the binary of a source: digest of text, headers and compiler.
+/// The name of a source's binary: a digest of text, headers and compiler.
 /// \param compiler  the compiler with version and target
 [[nodiscard]] std::string compile_key(const Source& source, std::string_view compiler);
 
-/// Digest of every template that a config of this variant is generated from for this operation. A measurement
-/// with another one is history.
+/// Digest of every template from which a config of this variant is generated for this operation. Measurements with
+/// another digest are out of date.
 [[nodiscard]] std::string template_digest(Operation operation, std::string_view variant);
 
-/// Digest of these templates and of all that they include.
+/// Digest of these templates and of all files that they include.
 /// \param files  below templates/
 [[nodiscard]] std::string digest_of_templates(std::set<std::string, std::less<>> files);
 

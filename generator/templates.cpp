@@ -28,7 +28,7 @@ constexpr auto kinds = [] {
   add(" \t\n", blank);
   add("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", word);
   add("+-*/%<>=&|^!:.#", sign);
-  add("/\"'", special);  // may begin what is no code
+  add("/\"'", special);  // may begin a comment or a literal
   return all;
 }();
 constexpr bool is(char c, unsigned kind) { return (kinds[static_cast<unsigned char>(c)] & kind) != 0; }
@@ -78,11 +78,11 @@ std::map<std::string, std::string> included_files(std::string_view text) {
 
 std::string without_comments(std::string_view text) {
   std::string code(text.size() + 1,
-                   '\0');  // what is left out is never shorter than what separates in its place
+                   '\0');  // a separator is never longer than what it replaces
   char* out = code.data();
   const char *next = text.data(), *const end = next + text.size();
   const auto last = [&] { return out[-1]; };
-  char gap = 0;  // what has been left out since the last character: nothing, a space, or the end of a line
+  char gap = 0;  // what was skipped since the last character: nothing, a space, or the end of a line
   bool directive = false;
   while (next != end) {
     const char c = *next;
@@ -102,7 +102,8 @@ std::string without_comments(std::string_view text) {
       if (gap == 0) gap = ' ';
       continue;
     }
-    // A directive needs a line of its own. Elsewhere a space separates two words, or two operators that could be one.
+    // A directive needs a line of its own. Elsewhere a space separates two words, or two operators that would otherwise
+    // merge.
     const bool is_first = out == code.data(), starts_line = is_first || gap == '\n';
     const bool continues = !is_first && last() == '\\';
     if (starts_line && (directive || c == '#')) {
@@ -115,7 +116,7 @@ std::string without_comments(std::string_view text) {
     const bool after_word = out != code.data() && is(last(), word);
     *out++ = c;
     ++next;
-    if (c == '"' || (c == '\'' && !after_word)) {  // after a word it stands between digits of a number
+    if (c == '"' || (c == '\'' && !after_word)) {  // after a word it separates digits of a number
       while (next != end && *next != '\n') {
         *out++ = *next;
         if (*next++ == c) break;

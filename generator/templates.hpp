@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The kernel templates, embedded into the program.
+/// The kernel templates, which are embedded into the program.
 
 #include <map>
 #include <string>
@@ -16,14 +16,14 @@ namespace ce::generator {
 /// The files that the text includes, directly or not, by name.
 [[nodiscard]] std::map<std::string, std::string> included_files(std::string_view text);
 
-/// The text as a compiler reads it: without comments, blank lines and spaces that separate nothing. Texts that differ in
-/// these alone have the same digests.
+/// The text as a compiler reads it: without comments, blank lines and redundant spaces. Texts that differ only in these
+/// have the same digests.
 [[nodiscard]] std::string without_comments(std::string_view text);
 
-/// Whether the text is that of templates/`file`.
+/// Whether templates/`file` exists and has this text.
 [[nodiscard]] bool is_template(std::string_view file, std::string_view text) noexcept;
 
-/// without_comments() of templates/`file`, made once. \throws NotFound
+/// without_comments() of templates/`file`, computed once. \throws NotFound
 [[nodiscard]] std::string_view template_code(std::string_view file);
 
 /// One "// axis NAME = value value ..." line of a template.

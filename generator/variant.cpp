@@ -22,18 +22,18 @@ bool serves_rows(const Problem& problem) {
   return !is_ceiling(problem.operation) && !is_merge(problem) && !exchanges(problem.operation) &&
          !problem.strided;
 }
-/// Rows narrow enough to be held; those of which a logsumexp is given are not.
+/// Rows narrow enough to be held in registers; not rows whose logsumexp is given.
 bool serves_held_rows(const Problem& problem) {
   return serves_rows(problem) && (reduces(problem) || has_output(problem));
 }
-/// Rows without anything that is read or written beside them.
+/// Rows without further tensors that are read or written per row.
 bool serves_plain_rows(const Problem& problem) {
   return serves_rows(problem) && !is_cross_entropy(problem.operation);
 }
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
-/// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
+/// Each chunk in registers has code of its own; with a soft cap that would be too much code.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.has.softcap; }
-/// Where ranks exchange statistics, a warp is wanted that has nothing else to do.
+/// Exchanging statistics between ranks needs a warp with no other work.
 bool serves_costly_outputs(const Problem& problem) {
   if (exchanges(problem.operation)) return !problem.strided;
   return serves_reductions(problem) && has_output(problem) && has_costly_options(problem);
@@ -51,7 +51,7 @@ bool serves_strided(const Problem& problem) {
 }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
-/// SoftmaxStats of each warp; and of each lane.
+/// SoftmaxStats of each warp, or of each lane.
 int warp_stats_bytes(const Config& config, const Problem& problem) {
   return stats_bytes(problem) * config.warps;
 }
@@ -69,14 +69,14 @@ std::int64_t block_per_tile(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows * problem.columns, config.tile);
 }
 
-/// Without outputs a thread has a row.
+/// Without outputs each thread processes a row.
 std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
   if (!has_output(problem)) return ceil_div(problem.rows, std::int64_t{32} * config.warps);
-  // A tile smaller than a vector is rejected, but may be asked about before.
+  // A tile smaller than a vector is rejected, but the function may be called before that.
   const int tile_vectors = std::max(1, config.tile / config.vec);
   return problem.rows * std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), tile_vectors));
 }
-/// Where lanes share rows, or a lane has some.
+/// For variants whose lanes share rows, or have several each.
 std::int64_t block_per_rows(const Config& config, const Problem& problem) {
   const std::int64_t lanes = std::int64_t{32} * config.warps;
   return ceil_div(problem.rows, std::max(1, config.rows) * lanes / std::max(1, config.lanes));
@@ -257,7 +257,7 @@ std::vector<Config> points_of(const Variant& variant) {
   return points;
 }
 
-/// What `read` makes of each variant's template: made of all at the first call.
+/// Applies `read` to every variant's template at the first call, and keeps the results.
 template <auto read>
 const auto& read_once(std::string_view name) {
   using Read = decltype(read(all_variants[0]));

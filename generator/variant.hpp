@@ -13,7 +13,7 @@
 
 namespace ce::generator {
 
-/// What a device can hold, as far as constraints ask.
+/// The limits of a device that constraints depend on.
 struct Limits {
   int capability = 0;  ///< 10 x major + minor; 0 for the host device
   int registers_per_multiprocessor = 65536;
@@ -23,46 +23,47 @@ struct Limits {
 /// One launch of an entry point of the template.
 struct VariantStep {
   std::string_view entry;
-  bool overlaps = false;  ///< waits by itself for the step before it, and may start earlier
+  bool overlaps = false;  ///< it waits itself for the step before it, and may start earlier
 };
 
 struct Variant {
   std::string_view name;
   std::string_view file;  ///< below templates/; its "// axis" lines are the space
   bool (*serves)(const Problem&);
-  /// Why this config cannot work for a problem that it serves; nothing when it can. rejects() asks it.
+  /// The reason why this config cannot work for a problem that the variant serves; empty if it can. Called by
+  /// rejects().
   std::optional<std::string> (*constraints)(const Config&, const Problem&, const Limits&);
   /// Dynamic shared memory of a block.
   int (*shared_bytes)(const Config&, const Problem&);
-  /// Blocks that the rows need.
+  /// Number of blocks that the rows need.
   std::int64_t (*blocks)(const Config&, const Problem&);
-  /// Blocks stay and take several rows: never more are launched than run at the same time.
+  /// The variant is persistent: no more blocks are launched than run at the same time, and each processes several rows.
   bool persistent = false;
   std::span<const VariantStep> steps;
-  std::int64_t partial_bytes = 0;  ///< of Arguments::partials
+  std::int64_t partial_bytes = 0;  ///< bytes of Arguments::partials
   bool takes_rows = false;         ///< counts rows in the Workspace
-  int minimum_capability = 75;     ///< 10 x major + minor; the host device has all
+  int minimum_capability = 75;     ///< 10 x major + minor; the host device runs all variants
 
   /// Whether a device of that capability can run its kernels.
   [[nodiscard]] bool runs_on(const Limits& limits) const noexcept {
     return limits.capability == 0 || limits.capability >= minimum_capability;
   }
-  /// Why this config cannot work for the problem on such a device, found without compiling anything; nothing when it can.
+  /// The reason why this config cannot work for the problem on such a device; empty if it can. Compiles nothing.
   [[nodiscard]] std::optional<std::string> rejects(const Config& config, const Problem& problem,
                                                    const Limits& limits) const;
-  /// The axes that its template names, which is read once.
+  /// The axes in its template, which is read once.
   [[nodiscard]] const std::vector<const Axis*>& axes() const;
   /// Every point of the template's space, constraints not applied, in a fixed order; listed once.
   [[nodiscard]] const std::vector<Config>& points() const;
-  /// Whether it is one of them.
+  /// Whether the config is in space().
   [[nodiscard]] bool has(const Config& point) const;
 };
 
 [[nodiscard]] std::span<const Variant> variants() noexcept;
-/// \throws InvalidArgument naming the variants that exist
+/// \throws InvalidArgument naming the existing variants
 [[nodiscard]] const Variant& variant(std::string_view name);
 
-/// Why the config is not one of space(), which a text from outside may not be; nothing where it is.
+/// The reason why the config is not in space(), as text from outside may name any; empty if it is.
 [[nodiscard]] std::optional<std::string> why_not(const Config& config, const Problem& problem,
                                                  const Limits& limits);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How long compilers may take.
+/// The time limit of compilers.
 
 #include <chrono>
 
@@ -8,7 +8,7 @@
 
 namespace ce::runtime {
 
-/// For one kernel: what CE_COMPILE_TIMEOUT says. \throws InvalidArgument where that means nothing
+/// The limit for one kernel, from CE_COMPILE_TIMEOUT. \throws InvalidArgument for an invalid value
 [[nodiscard]] inline std::chrono::seconds compile_limit(int seconds_by_default) {
   return std::chrono::seconds(number_of_environment("CE_COMPILE_TIMEOUT", seconds_by_default, 1, 86'400));
 }

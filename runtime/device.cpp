@@ -52,9 +52,9 @@ Buffer::~Buffer() {
   }
   const Stream stream = device_->trial_stream();
   try {
-    device_->synchronize(stream);  // an allocator does not wait as cuMemFree does
+    device_->synchronize(stream);  // an allocator's release does not wait, unlike cuMemFree
   } catch (const Error&) {
-    // A fault, which the next call reports too: nothing runs any more.
+    // A fault, which the next call reports, too. No kernel runs any more.
   }
   allocator.release(allocator.state, data_, stream);
 }

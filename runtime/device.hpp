@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A device compiles, loads, launches and times kernels. It is handed texts and bytes and knows no operation.
+/// A device compiles, loads, launches and times kernels. It receives texts and bytes, and knows no operation.
 
 #include <array>
 #include <cstddef>
@@ -21,8 +21,8 @@
 
 namespace ce::runtime {
 
-/// What separates one model of device from another. A fleet of equal GPUs shares one answer, so no
-/// UUID, driver or clock is in here: those belong to the environment.
+/// The properties that distinguish one model of device from another. A fleet of equal GPUs shares one answer, so it has
+/// no UUID, driver version or clock: those belong to the environment.
 struct Model {
   std::string name;    ///< "NVIDIA H200"; the host device's begins with "host:"
   int capability = 0;  ///< 10 x major + minor of the compute capability; 0 for the host
@@ -36,19 +36,19 @@ struct Model {
   std::int64_t memory_bytes = 0;  ///< total memory; not part of the key
 
   [[nodiscard]] bool is_host() const noexcept { return capability == 0; }
-  /// The canonical text of all of the above that decides which kernel is fastest.
+  /// The canonical text of all members above that determine which kernel is fastest.
   [[nodiscard]] std::string key() const;
 };
 
-/// What may have influenced a measurement, as name and value: uuid, driver, clocks, temperature, ...
+/// Properties that may have influenced a measurement, as name and value: uuid, driver, clocks, temperature, ...
 using Environment = std::map<std::string, std::string>;
 
 struct CompileRequest {
   std::string name;  ///< for messages and file names
   std::string text;
-  std::map<std::string, std::string> headers;  ///< what `#include "name"` in the text finds
-  std::vector<std::string> options;            ///< beyond those the device always passes
-  /// The text uses what GPUs of no other compute capability have: CUDA's target is sm_90a, say, not sm_90.
+  std::map<std::string, std::string> headers;  ///< files that the text includes, by name
+  std::vector<std::string> options;            ///< in addition to those that the device always passes
+  /// The text uses features of one compute capability only: CUDA's target is sm_90a, for example, not sm_90.
   bool architecture_specific = false;
 };
 
@@ -64,8 +64,8 @@ struct Launch {
   std::uint32_t threads = 1;
   std::uint32_t cluster = 1;  ///< blocks per cluster; 1 launches without clusters
   std::uint32_t shared_bytes = 0;
-  /// The kernel waits by itself (griddepcontrol.wait) for the one before it on the stream, and may start
-  /// before that one has ended. A device that cannot do that starts it afterwards.
+  /// The kernel itself waits (griddepcontrol.wait) for the kernel before it on the stream, and may start before that
+  /// one has ended. A device without this feature starts it afterwards.
   bool overlaps = false;
 
   friend bool operator==(const Launch&, const Launch&) = default;
@@ -82,9 +82,9 @@ struct KernelLaunch {
   Launch launch;
 };
 
-/// What the compiler made of an entry point.
+/// Resources of a compiled entry point.
 struct Resources {
-  int registers = 0;     ///< per thread; 0 where the device cannot tell
+  int registers = 0;     ///< per thread; 0 if the device does not report them
   int local_bytes = 0;   ///< per thread: spills and arrays indexed at run time
   int shared_bytes = 0;  ///< static
 };
@@ -93,27 +93,27 @@ struct Resources {
 class Module {
  public:
   virtual ~Module() = default;
-  /// \throws DeviceError where the module has no such entry point
+  /// \throws DeviceError if the module has no such entry point
   [[nodiscard]] virtual Function function(std::string_view entry) const = 0;
   [[nodiscard]] virtual Resources resources(Function function) const = 0;
 };
 
 enum class PointerKind { device, host, managed, other_device };
 
-/// How a Session finds its thread.
+/// The state in which a Session finds its thread.
 enum class Entry : std::uint8_t {
   inside,   ///< in a Session of the device already, or there is nothing to enter
-  current,  ///< outside, but with the device's context current
-  pushed,   ///< with another context or none current
+  current,  ///< outside of a Session, but with the device's context current
+  pushed,   ///< with another context current, or none
 };
 
 class Device;
 
-/// Where a program's own memory comes from, in place of the device's. Both are called from any thread.
+/// The caller's allocator, used in place of the device's. Both functions may be called from any thread.
 struct Allocator {
-  /// `bytes`, 1 or more, for work on `stream`, aligned to 256 bytes; null where memory is short.
+  /// Returns `bytes`, 1 or more, for work on `stream`, aligned to 256 bytes; null if memory is short.
   void* (*allocate)(void* state, std::size_t bytes, Stream stream) = nullptr;
-  /// All work with the memory has ended.
+  /// Frees memory. All work with it has ended.
   void (*release)(void* state, void* memory, Stream stream) = nullptr;
   void* state = nullptr;
 };
@@ -145,48 +145,48 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// A matrix of 16-bit elements that kernels load box by box.
+/// A matrix of 16-bit elements that kernels load in boxes.
 struct BoxedMatrix {
   const void* data = nullptr;  ///< aligned to 16 bytes, as is each row
   DType dtype = DType::bf16;   ///< f16 or bf16
   std::int64_t rows = 0, columns = 0;
   std::int64_t row_stride = 0;        ///< elements
-  int box_rows = 0, box_columns = 0;  ///< 256 rows at most; of 128 bytes
+  int box_rows = 0, box_columns = 0;  ///< 256 rows at most; columns of 128 bytes
 };
 
-/// How other processes find memory of a device.
+/// Identifies memory of a device to other processes.
 using MemoryHandle = std::array<std::byte, 64>;
 
-/// Which of so many launches of its stream a short kernel is moves its time on CUDA: see docs/measuring.md.
+/// On CUDA the time of a short kernel depends on its launch number on the stream modulo this number: docs/measuring.md.
 inline constexpr int launch_places = 4;
 
-/// A place where kernels run. Every method may be called from any thread, and leaves the thread's current
-/// CUDA context and device as it found them.
+/// A processor that runs kernels. Every method may be called from any thread, and leaves the thread's current CUDA
+/// context and device as it found them.
 class Device {
  public:
   virtual ~Device() = default;
 
   [[nodiscard]] virtual const Model& model() const = 0;
-  /// The name a user gives it: "cuda:0", "host".
+  /// The name in options and messages: "cuda:0", "host".
   [[nodiscard]] virtual std::string name() const = 0;
   /// The compiler with its version and target, e.g. "nvrtc 13.0 sm_90": part of every compile key.
-  /// \throws Unsupported where there is no compiler; the message says how to get one
+  /// \throws Unsupported if there is no compiler; the message says how to get one
   [[nodiscard]] virtual std::string compiler() const = 0;
-  /// Read afresh at each call (clocks and temperature change).
+  /// The current state, read anew at each call (clocks and temperature change).
   [[nodiscard]] virtual Environment environment() const = 0;
 
-  /// \throws CompileError, Unsupported (no compiler); Error(compile) where the compiler did not get to the source
+  /// \throws CompileError, Unsupported (no compiler); Error(compile) if the compiler itself failed
   [[nodiscard]] virtual Binary compile(const CompileRequest& request) = 0;
-  /// How many compile() calls run at the same time to good effect.
+  /// Number of compile() calls that usefully run at the same time.
   [[nodiscard]] virtual int parallel_compiles() const = 0;
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::span<const std::byte> image) = 0;
 
-  /// One after the other, asynchronous on CUDA. `arguments` is the one parameter of each kernel, copied before the
-  /// call returns.
-  /// \throws DeviceError; on the host also for a barrier that not all threads reach, naming both places
+  /// Launches the kernels one after the other, asynchronously on CUDA. `arguments` is the one parameter of each kernel,
+  /// and is copied before the call returns.
+  /// \throws DeviceError; on the host also for a barrier that not all threads reach, naming both source locations
   virtual void launch(std::span<const KernelLaunch> kernels, const void* arguments,
                       std::size_t argument_bytes, Stream stream) = 0;
-  /// A single one.
+  /// Launches a single kernel.
   void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
               Stream stream) {
     const KernelLaunch kernel{function, launch};
@@ -194,14 +194,14 @@ class Device {
   }
   /// Whether the geometry can run at all: threads, registers and shared memory of the loaded function.
   [[nodiscard]] virtual bool fits(Function function, const Launch& launch) const = 0;
-  /// How many blocks of such launches run at the same time, a multiple of the cluster; 0 where none can.
+  /// Number of blocks of such launches that run at the same time, a multiple of the cluster; 0 if none can.
   [[nodiscard]] virtual int resident_blocks(Function function, const Launch& launch) const;
 
-  /// What a Buffer takes, unless an Allocator was given.
+  /// Allocates memory for a Buffer, unless an Allocator was given.
   /// \throws DeviceError when memory is short
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
-  /// Buffers that are made from here on take their memory from it, which must outlive them.
+  /// Buffers that are made from now on use this allocator, which must outlive them.
   void use(const Allocator& allocator) { allocator_ = allocator; }
   [[nodiscard]] const Allocator& allocator() const noexcept { return allocator_; }
   [[nodiscard]] virtual std::size_t free_bytes() const = 0;
@@ -211,26 +211,26 @@ class Device {
   /// Fills in stream order on CUDA.
   virtual void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
-  /// L2 evicts what it holds of this memory like all else from here on, whatever kernels asked for (`evict_last`). In
-  /// stream order on CUDA; nothing where L2 has no such policy.
+  /// Makes L2 treat its lines of this memory like all others from now on, even if kernels asked to keep them
+  /// (`evict_last`). In stream order on CUDA; does nothing if L2 has no such policy.
   virtual void reset_eviction_priority(const void* /*data*/, std::size_t /*bytes*/, Stream /*stream*/) {}
   /// Copies in stream order, into ordinary host memory that is valid after synchronize(stream).
   virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
 
-  /// For bulk tensor copies, which swizzle each 128 bytes as the tensor cores read them, and fill in zeros outside the
-  /// matrix. On the host, where kernels read the matrix itself, it says nothing.
-  /// \throws Unsupported where there are no such copies
+  /// A tensor map for bulk tensor copies, which swizzle each 128 bytes as the tensor cores read them, and fill in zeros
+  /// outside the matrix. On the host, where kernels read the matrix itself, the map is unused.
+  /// \throws Unsupported if the device has no such copies
   [[nodiscard]] virtual TensorMap tensor_map(const BoxedMatrix& matrix) const;
 
-  /// The handle of memory from allocate(), by which another process of this machine opens it by.
-  /// \throws Unsupported where processes cannot share memory
+  /// The handle of memory from allocate(), with which another process of this machine can open it.
+  /// \throws Unsupported if processes cannot share memory
   [[nodiscard]] virtual MemoryHandle share(void* data);
-  /// What share() made in another process, as kernels of this device reach it, until close_shared().
-  /// \throws Unsupported, DeviceError where they cannot
+  /// Opens memory that another process share()d, for kernels of this device, until close_shared().
+  /// \throws Unsupported, DeviceError if that is not possible
   [[nodiscard]] virtual void* open_shared(const MemoryHandle& handle);
   virtual void close_shared(void*) noexcept {}
-  /// Lets kernels of this device reach what allocate() of another device of this process returned.
-  /// \throws Unsupported, DeviceError where they cannot
+  /// Lets kernels of this device access memory that another device of this process allocate()d.
+  /// \throws Unsupported, DeviceError if that is not possible
   virtual void reach(void*) {}
 
   [[nodiscard]] virtual PointerKind pointer_kind(const void* pointer) const = 0;
@@ -238,7 +238,7 @@ class Device {
   [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
   /// \throws DeviceError also for an earlier asynchronous failure
   virtual void synchronize(Stream stream) = 0;
-  /// Whether all work on the stream is done; waits for nothing, where the device can tell. \throws DeviceError as above
+  /// Whether all work on the stream is done; does not wait if the device can tell without. \throws DeviceError as above
   [[nodiscard]] virtual bool is_idle(Stream stream) {
     synchronize(stream);
     return true;
@@ -246,17 +246,17 @@ class Device {
 
   /// A stream of the device's own for trial runs, never the caller's.
   [[nodiscard]] virtual Stream trial_stream() = 0;
-  /// For each sample: before(), then the time from the start to the end of timed(), in microseconds of the
-  /// device (events on CUDA). Both enqueue on trial_stream(). One sample has ended before the next one begins. On
-  /// CUDA, samples begin with the first, second, ... of `launch_places` launches of that stream in turn.
+  /// For each sample, calls before(), then times timed(), in microseconds of the device (events on CUDA). Both enqueue
+  /// on trial_stream(). A sample starts when the one before has ended. On CUDA, samples cycle through the phases of
+  /// that stream's launches (see `launch_phases`).
   [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
                                                 const std::function<void()>& timed) = 0;
 
-  /// What makes products of matrices here; lives as long as the device.
-  /// \throws Unsupported where there is none; the message says how to get one
+  /// The library of matrix products on this device; lives as long as the device.
+  /// \throws Unsupported if there is none; the message says how to get one
   [[nodiscard]] virtual MatmulLibrary& matmuls() = 0;
 
-  /// See Session.
+  /// Entered and left by a Session.
   [[nodiscard]] virtual Entry enter() { return Entry::inside; }
   [[nodiscard]] virtual std::optional<Entry> enter_where_current() { return Entry::inside; }
   virtual void leave(Entry) noexcept {}
@@ -265,13 +265,13 @@ class Device {
   Allocator allocator_;
 };
 
-/// Several calls of a device in a row on one thread: what each would look up and put back by itself, the
-/// thread's current CUDA context, is looked up and put back once.
+/// Groups several calls of a device on one thread. Each call alone would look up and restore the thread's current CUDA
+/// context; a Session does so once.
 class Session {
  public:
   explicit Session(Device& device) : device_(device), entry_(device.enter()) {}
   struct WhereCurrent {};
-  /// Only where the thread's current CUDA context is the device's already; on the host it always is.
+  /// Enters only if the thread's current CUDA context is the device's already; on the host it always is.
   Session(Device& device, WhereCurrent) : device_(device), entry_(device.enter_where_current()) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

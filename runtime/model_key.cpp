@@ -14,7 +14,7 @@ std::optional<Model> parse_model_key(std::string_view text) {
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + mark.size());
     return part;
   };
-  // What is no number of its type stays 0, and prints as another text.
+  // A member whose text is not a number of its type stays 0, so the model prints as another text.
   const auto number = [&until](auto& value, std::string_view mark) {
     const std::string_view digits = until(mark);
     if (!digits.starts_with('-')) std::from_chars(digits.data(), digits.data() + digits.size(), value);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Models of devices from the texts of keys.
+/// Parses the device's part of keys.
 
 #include <optional>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace ce::runtime {
 
-/// The model that Model::key() wrote, but for its memory; nothing for any other text.
+/// The model that Model::key() wrote, without its memory size; nothing for any other text.
 [[nodiscard]] std::optional<Model> parse_model_key(std::string_view text);
 
 }  // namespace ce::runtime

@@ -34,11 +34,11 @@ void write_headers(const fs::path& folder, const CompileRequest& request) {
       throw InvalidArgument("header name", name, "a path below the source's own folder");
     std::error_code error;
     fs::create_directories((folder / relative).parent_path(), error);
-    write_file(folder / relative, text);  // says what was wrong
+    write_file(folder / relative, text);  // names the failed write in its error
   }
 }
 
-/// As much of the name as a file system takes, and nothing that a shell or a compiler would read otherwise.
+/// The name, cut to the length that file systems allow, with special characters of shells and compilers replaced.
 std::string file_name(std::string_view name) {
   std::string file(name.substr(0, 100));
   for (char& c : file)
@@ -57,9 +57,9 @@ void remove_abandoned_sources() {
 
 namespace {
 
-/// \returns the prefix of a new folder
+/// \returns the prefix of new folders
 std::string_view cleaned_up() {
-  // No thread waits for the first one: in a child of fork() that may be one that only the parent has.
+  // Threads do not wait for each other here: in a child of fork() the first one may exist only in the parent.
   static std::atomic_flag once;
   if (!once.test_and_set()) remove_abandoned_sources();
   return in_use;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t unit = 8;
 constexpr std::string_view in_two = ",in_two";
-/// Of a product whose algorithm is chosen: what won a race of more tokens makes it in two, too.
+/// Used for a product whose algorithm is chosen: the winner of a race with more tokens splits it, too.
 constexpr std::int64_t any_work = 0;
 
 bool begins_at_16_bytes(std::int64_t stride, DType dtype) { return stride * size_of(dtype) % 16 == 0; }
@@ -28,7 +28,7 @@ const void* after(const void* data, std::int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * size_of(dtype);
 }
 
-/// The operands of what is left after `count` rows, columns or inner elements.
+/// The operands behind the first `count` rows, columns or inner elements.
 MatmulOperands rest_of(const Matmul& matmul, const SplitMatmul& pieces, MatmulOperands operands) {
   const std::int64_t count = pieces.main.*pieces.along;
   const auto skip_d = [&](std::int64_t elements) {
@@ -99,7 +99,7 @@ std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std:
       for (MatmulAlgorithm& main : library_->algorithms(pieces->main, most_workspace, (most + 1) / 2))
         all.push_back(joined(std::move(main), *rest));
     } catch (const Unsupported&) {
-      // Then it is made in one.
+      // Then the product is not split.
     }
   }
   if (const int left = most - static_cast<int>(all.size()); left > 0) {

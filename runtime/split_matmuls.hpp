@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Products whose sizes are multiples of nothing, made in two.
+/// Splits products whose sizes are not multiples of 8.
 
 #include <cstdint>
 #include <memory>
@@ -14,21 +14,22 @@
 
 namespace ce::runtime {
 
-/// A product of 16-bit matrices as two: of all but the last few rows, columns or inner elements, and of these.
+/// A product of 16-bit matrices as two products: one of all but the last few rows, columns or inner elements, and one
+/// of these.
 struct SplitMatmul {
   std::int64_t Matmul::*along;  ///< m, n or k
-  Matmul main;                  ///< as much of it as is a multiple of 8
-  Matmul rest;                  ///< comes first, where both add to one D
+  Matmul main;                  ///< the largest size that is a multiple of 8
+  Matmul rest;                  ///< the remainder; runs first if both add to one D
 };
 
-/// Libraries make such products several times as slowly where the elements that lie next to each other in a matrix are no
-/// multiple of 8, such as a vocabulary of 50257: then 50256 of them and the last one take less time. None where one size
-/// alone is not to blame, rows do not begin at 16 bytes, sums over k would be rounded to 16 bits in between, or the product
-/// makes fewer than `least_work` multiplications.
+/// Libraries compute such products several times as slowly if the contiguous dimension of a matrix is not a multiple of
+/// 8, such as a vocabulary of 50257: a product of 50256 and one of the last element then take less time. Returns
+/// nothing if more than one size is not a multiple of 8, rows do not begin at 16 bytes, sums over k would be rounded to
+/// 16 bits in between, or the product makes fewer than `least_work` multiplications.
 [[nodiscard]] std::optional<SplitMatmul> split(const Matmul& matmul, std::int64_t least_work);
 
-/// Another library's algorithms, and before them the same for products in two. Their text is that of the main product's
-/// algorithm and ",in_two"; the rest's is the first that the library names.
+/// Another library's algorithms, preceded by the same algorithms for split products. The text of a split one is that of
+/// the main product's algorithm and ",in_two"; the remainder uses the first algorithm that the library lists.
 class SplitMatmuls final : public MatmulLibrary {
  public:
   static constexpr std::int64_t worth_it = std::int64_t{1} << 32;  ///< about 10 us of an H200
@@ -48,7 +49,7 @@ class SplitMatmuls final : public MatmulLibrary {
               Stream stream) override;
 
  private:
-  /// None where the library has no algorithm for it.
+  /// Returns nothing if the library has no algorithm for it.
   [[nodiscard]] std::optional<MatmulAlgorithm> first_of(const Matmul& rest, std::int64_t most_workspace);
 
   std::unique_ptr<MatmulLibrary> library_;

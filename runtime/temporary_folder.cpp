@@ -39,7 +39,7 @@ OwnDescriptor open_folder(int parent, const char* name) {
 }
 
 /// Calls `visit` with the name of each entry until it returns false.
-/// \returns false where it did, or the folder cannot be read
+/// \returns false if `visit` did, or if the folder cannot be read
 bool visit_entries(int folder, const std::function<bool(const char*)>& visit) {
   const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (copy < 0) return false;
@@ -55,9 +55,9 @@ bool visit_entries(int folder, const std::function<bool(const char*)>& visit) {
   return true;
 }
 
-// ---- whose it is ---------------------------------------------------------------------------------------
+// ---- ownership -----------------------------------------------------------------------------------------
 
-/// What mkdtemp() makes of `prefix`XXXXXX.
+/// Whether the name has the form that mkdtemp() makes of `prefix`XXXXXX.
 bool is_name(std::string_view name, std::string_view prefix) {
   constexpr std::string_view possible = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   return name.starts_with(prefix) && name.size() == prefix.size() + 6 &&
@@ -81,7 +81,7 @@ bool has_marker(int folder, const struct stat& status) {
          text == expected;
 }
 
-/// Whether ce made it for this user.
+/// Whether ce created it for this user.
 bool is_own(int folder) {
   struct stat status {};
   return ::fstat(folder, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
@@ -95,7 +95,7 @@ void write_marker(int folder) {
   const FileSizeSignalBlock no_signal;
   const OwnDescriptor file(
       [&] { return ::openat(folder, marker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400); });
-  errno = file.get() < 0 ? errno : ENOSPC;  // of a write that is short
+  errno = file.get() < 0 ? errno : ENOSPC;  // a short write sets no errno
   if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw cannot("write", marker);
 }
@@ -104,7 +104,7 @@ bool is_later(const timespec& a, const timespec& b) {
   return std::pair(a.tv_sec, a.tv_nsec) > std::pair(b.tv_sec, b.tv_nsec);
 }
 
-/// Whether anything below the folder was changed or added after `time`. What cannot be looked at may have been.
+/// Whether anything below the folder was changed or added after `time`. True for a file that cannot be examined.
 bool changed_since(int folder, const timespec& time) {
   return !visit_entries(folder, [&](const char* name) {
     struct stat status {};
@@ -118,8 +118,8 @@ bool changed_since(int folder, const timespec& time) {
 
 // ---- removing ------------------------------------------------------------------------------------------
 
-/// All but the marker of the folder itself, which proves until the end whose it is. Follows no link. What cannot be removed
-/// is litter, which is not worth an error.
+/// Removes everything except the marker of the folder itself, which proves its ownership until the end. Follows no
+/// links. A file that cannot be removed is ignored.
 void remove_contents(int folder, bool is_top) {
   visit_entries(folder, [&](const char* name) {
     if (is_top && std::string_view(name) == marker) return true;
@@ -132,7 +132,7 @@ void remove_contents(int folder, bool is_top) {
   });
 }
 
-/// \param parent,name  where it is; another folder that has come to be there stays
+/// \param parent,name  its path; another folder that has replaced it at this path stays
 void remove_folder(int parent, const char* name, int folder) {
   remove_contents(folder, true);
   struct stat of_name {};
@@ -144,16 +144,16 @@ void remove_folder(int parent, const char* name, int folder) {
   ::unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/// Holds the folder, unless another process does. Where the file system has no locks, no process can.
+/// Locks the folder, unless another process holds it. Fails on file systems without locks.
 bool lock(int folder) { return ::flock(folder, LOCK_EX | LOCK_NB) == 0; }
 
 struct Found {
   std::string name;
   OwnDescriptor folder;
-  struct stat status;  ///< of the marker
+  struct stat status;  ///< the marker's status
 };
 
-/// Folders of that prefix that are ce's, and that no process uses.
+/// ce's folders with that prefix that no process uses.
 std::vector<Found> own_folders(int parent, std::string_view prefix) {
   std::vector<Found> found;
   visit_entries(parent, [&](const char* name) {
@@ -168,7 +168,7 @@ std::vector<Found> own_folders(int parent, std::string_view prefix) {
   return found;
 }
 
-/// The user may have made it a link.
+/// The user may have replaced it by a link.
 OwnDescriptor open_parent() {
   const fs::path path = temporary_folder();
   return OwnDescriptor([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
@@ -198,7 +198,7 @@ TemporaryFolder::TemporaryFolder(std::string_view prefix) : owner_(::getpid()) {
   try {
     folder_ = open_folder(AT_FDCWD, path_.c_str());
     if (folder_.get() < 0) throw cannot("open", path_);
-    static_cast<void>(lock(folder_.get()));  // before the marker says that it may be removed
+    static_cast<void>(lock(folder_.get()));  // locked before the marker says that it may be removed
     write_marker(folder_.get());
   } catch (...) {
     if (folder_.get() >= 0) ::unlinkat(folder_.get(), marker, 0);
@@ -223,7 +223,7 @@ fs::path TemporaryFolder::keep(std::string_view prefix) {
   path_ = place;
   kept_ = true;
   ::utimensat(folder_.get(), marker, nullptr,
-              AT_SYMLINK_NOFOLLOW);  // since when it is kept, and nothing changed
+              AT_SYMLINK_NOFOLLOW);  // the time since when it is kept unchanged
   folder_.reset();
   return path_;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The files of this folder as texts, put into the program by the build.
+/// The files of this folder as text, embedded by the build.
 
 #include <span>
 #include <string_view>

@@ -1,15 +1,15 @@
-// The memory in which ranks exchange statistics of rows (operations/exchange.cuh).
+// The layout of the memory in which ranks exchange statistics of rows (operations/exchange.cuh).
 #pragma once
 #include "row/layout.cuh"
 
 namespace ce {
 
-/// The memory of a rank that others write to, behind a PeerExchange (arguments.cuh).
+/// The memory of a rank that others write to, behind its PeerExchange (arguments.cuh).
 struct ExchangeLayout {
   long long ranks;
   long long words;  ///< shard_words()
 
-  /// 16 bytes each: so many words, and the number of the call.
+  /// Packets of 16 bytes: three words of statistics each, and the number of the call.
   static constexpr int words_of_packet = 3, packet_bytes = 16;
 
   CE_HOST_DEVICE constexpr int packets_of_row() const { return ceil_of(int(words), words_of_packet); }

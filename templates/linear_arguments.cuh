@@ -1,5 +1,5 @@
-// The one parameter of the kernels that run around the products of LinearCrossEntropy. What a kernel does not use stays
-// null.
+// The single parameter of the kernels around the products of LinearCrossEntropy. Members that a kernel does not use
+// stay null.
 #pragma once
 
 namespace ce {
@@ -7,13 +7,13 @@ namespace ce {
 struct LinearArguments {
   const void* input;
   void* output;
-  long long rows;         ///< or elements, of what has no rows
+  long long rows;         ///< rows; or elements, if there are no rows
   long long columns;      ///< or classes
   long long stride;       ///< elements from one row of the input to the next
-  long long accumulates;  ///< 1: what the output holds is added
+  long long accumulates;  ///< 1: adds to the output
 
   const void* target;     ///< [rows]
-  const void* weight;     ///< [columns]: of the classes
+  const void* weight;     ///< [columns]: weights of the classes
   float* scaled_weight;   ///< [columns]
   float* divisor;         ///< [1]
   const float* losses;    ///< [rows]
@@ -22,15 +22,15 @@ struct LinearArguments {
   void* z_loss;           ///< [1], or null
   long long ignore_index;
 
-  // Where some tokens alone are in the products, those with a number.
-  long long* places;        ///< of each number its token
-  long long* numbers;       ///< [tokens]: of each token its number, or -1
+  // Members for products with only some tokens, each of which has a number.
+  long long* places;        ///< position of the token with each number
+  long long* numbers;       ///< [tokens]: number of each token, or -1
   long long* counted;       ///< [1]: tokens that count, or null
-  long long limit;          ///< how many may have a number
-  long long tokens;         ///< all of them
+  long long limit;          ///< largest number of tokens with a number
+  long long tokens;         ///< number of all tokens
   long long first;          ///< number of the first row
-  long long fill;           ///< bits of what rows without a token, and tokens without a number, are given
-  long long output_stride;  ///< as stride, of the output
+  long long fill;           ///< bits for rows without a token, and for tokens without a number
+  long long output_stride;  ///< elements from one row of the output to the next
 };
 
 }  // namespace ce

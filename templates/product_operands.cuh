@@ -1,11 +1,11 @@
-// The operands of a product that a kernel makes.
+// The operands of a product inside of a kernel.
 #pragma once
 #include "device/tensor_map.cuh"
 
 namespace ce {
 
 struct ProductOperands {
-  TensorMap rows_map, columns_map;  ///< of both matrices, for bulk tensor copies
+  TensorMap rows_map, columns_map;  ///< descriptions of both matrices, for bulk tensor copies
   const void* of_rows;              ///< [rows, depth]
   const void* of_columns;           ///< [columns, depth]
   long long rows, columns, depth;

@@ -1,25 +1,25 @@
-// Who does what in a block of the variants with a ring (ring.cuh), and how large that makes its shared memory.
+// The roles in a block of the variants with a ring (ring.cuh), and the resulting shared memory.
 #pragma once
 #include "row/layout.cuh"
 
 namespace ce {
 
-/// Who does what in a block of the persistent variants, whose first warp fills the ring (ring.cuh).
+/// The roles of warps in a block of a persistent variant, whose first warp fills the ring (ring.cuh).
 struct RingRoles {
-  int team_warps;     ///< that reduce
+  int team_warps;     ///< warps that reduce
   int readers;        ///< threads that read each stage before it is filled again
-  int chunk_vectors;  ///< of a chunk, a multiple of the threads of each team
-  int held_chunks;  ///< of a slice whose stages are free again before its statistics are known; all where more than
-                    ///< there are
+  int chunk_vectors;  ///< vectors of a chunk, a multiple of the threads of each team
+  int held_chunks;  ///< chunks of a slice whose stages are free before its statistics are known; all chunks if the
+                    ///< slice has fewer
   bool finalizes_apart;  ///< one warp finalizes rows for its block; the ring may be longer than two rows
 };
-/// The roles of `pipeline`: as many warps write as reduce.
+/// The roles of `pipeline`: equally many warps reduce and write.
 CE_HOST_DEVICE constexpr RingRoles pipeline_roles(int warps, int chunk_vectors) {
   const int team = (warps - 1) / 2;
   return {team, 2 * 32 * team, chunk_vectors, 0, false};
 }
-/// The roles of `pipeline_decoupled`: the second warp finalizes. Writers hold chunks that they read before they know their
-/// row, unless reducers put logits under their cap in the ring first.
+/// The roles of `pipeline_decoupled`: the second warp finalizes. Writers hold chunks that they read before they know
+/// their row, unless reducers put logits under their cap in the ring first.
 CE_HOST_DEVICE constexpr RingRoles pipeline_decoupled_roles(int warps, int reducers, int chunk_vectors,
                                                             int hold, bool caps) {
   const int writers = 32 * (warps - 2 - reducers);
@@ -30,13 +30,14 @@ CE_HOST_DEVICE constexpr RingRoles persistent_roles(int warps, int unroll, int h
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, hold / (unroll > 0 ? unroll : 1), false};
 }
-/// The roles of `persistent_reduce`: nothing of a row stays.
+/// The roles of `persistent_reduce`: no part of a row is kept.
 CE_HOST_DEVICE constexpr RingRoles persistent_reduce_roles(int warps, int unroll) {
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, 0x7fffffff, false};
 }
 
-/// Bytes of a row that one warp has finalized for its block, with an mbarrier, at most (pipeline_decoupled.cuh).
+/// Bytes of a row that one warp has finalized for its block, including an mbarrier; an upper bound
+/// (pipeline_decoupled.cuh).
 CE_HOST_DEVICE constexpr int finalized_bytes(bool entropy_upstream) {
   return (entropy_upstream ? 72 : 64) + 8;
 }
@@ -45,29 +46,30 @@ CE_HOST_DEVICE constexpr int finalized_bytes(bool entropy_upstream) {
 struct RingLayout {
   RingRoles roles;
   int inputs, slice_vectors, cluster;
-  int stages;              ///< of the ring beyond one slice; config::stages
+  int stages;              ///< stages of the ring beyond one slice; config::stages
   int bytes_of_message;    ///< message_bytes()
-  int bytes_of_finalized;  ///< finalized_bytes(); 0 where no warp finalizes apart
+  int bytes_of_finalized;  ///< finalized_bytes(); 0 without a finalizing warp
   long long weight_bytes;  ///< RowShape::weight_bytes(), or 0
 
   CE_HOST_DEVICE constexpr int chunks() const { return ceil_of(slice_vectors, roles.chunk_vectors); }
   CE_HOST_DEVICE constexpr int ring_stages() const {
     return (roles.held_chunks < chunks() ? chunks() - roles.held_chunks : 0) + stages;
   }
-  /// A thread that has read the last chunk of row n, in a stage that was used before, has a ring of ring_stages() chunks
-  /// behind it, which all readers have read: of row n - rows_ahead() even the chunks that are not read ahead of its
-  /// statistics. So the last readers of this block have the messages about that row from all blocks.
+  /// A thread that has read the last chunk of row n, in a stage that was used before, knows that all readers have read
+  /// the ring_stages() chunks before it: for row n - rows_ahead(), even the chunks that are not read before its
+  /// statistics are known. So the last readers of this block have read the messages of all blocks about that row.
   CE_HOST_DEVICE constexpr int rows_ahead() const {
     return roles.finalizes_apart ? (ring_stages() + roles.held_chunks) / chunks() : 1;
   }
-  /// No block publishes about row n + message_slots() before it has read what all say of row n + rows_ahead(), and they
-  /// had read about row n.
+  /// No block publishes about row n + message_slots() before it has read the messages of all about row n +
+  /// rows_ahead(), and by then all had read those about row n.
   CE_HOST_DEVICE constexpr int message_slots() const { return 2 * rows_ahead(); }
-  /// Rows that a cluster has taken and that not all roles of all blocks have seen. When a loader begins row m, the last
-  /// readers of its block have read about row m - 1 - rows_ahead(), and so those of all blocks about row
-  /// m - 1 - message_slots(): every role, loaders too, has taken that row from the queue, whose slot is written next.
+  /// Number of rows that a cluster has taken and that some role of some block has not seen yet. When a loader begins
+  /// row m, the last readers of its block have read about row m - 1 - rows_ahead(), so those of all blocks have read
+  /// about row m - 1 - message_slots(): every role, including loaders, has taken that row from the queue, whose slot is
+  /// written next.
   CE_HOST_DEVICE constexpr int queue_slots() const { return message_slots() + 2; }
-  /// Messages about a row.
+  /// Slots for messages about a row.
   CE_HOST_DEVICE constexpr int messages() const { return cluster * roles.team_warps; }
 
   CE_HOST_DEVICE constexpr long long bytes() const {

@@ -22,10 +22,10 @@ namespace {
 
 constexpr std::size_t digest_digits = 8;
 
-/// Places of small tensors, and bytes of all of them: from there on one place is as good as another.
+/// Bounds on the copies of small tensors, in number and bytes: more copies do not change the result.
 constexpr std::int64_t most_places = 12, most_bytes_of_places = std::int64_t{256} << 20;
 
-/// Scratch memory of a row: the inputs, and an output or the copy that an overwritten input is set back from.
+/// Scratch bytes of a row: the inputs, and an output or the backup of an overwritten input.
 std::int64_t row_bytes(const generator::Problem& problem) {
   return (generator::inputs(problem) + 1) * (problem.columns * size_of(problem.dtype) + 32) + 64;
 }
@@ -54,7 +54,7 @@ runtime::Environment environment_now(const runtime::Device& device) {
   try {
     for (auto& [name, value] : tags_of_environment())
       environment[environment_name_of_tag(name)] = std::move(value);
-  } catch (const InvalidArgument& error) {  // no reason for a program to fail
+  } catch (const InvalidArgument& error) {  // a wrong tag must not stop a program
     log_once(LogLevel::warning, fmt::format("{}; measurements get no tags", error.what()));
   }
   return environment;
@@ -70,7 +70,7 @@ std::int64_t rows_that_fit(const generator::Problem& problem, std::int64_t scrat
 
 generator::Config reference_config(const runtime::Model& model) {
   generator::Config config = safe_default(flush_problem(model), model);
-  config.load = 0;  // what pushes others out of L2 asks for no place of its own there
+  config.load = 0;  // the flush kernel must not keep its own lines in L2
   return config;
 }
 
@@ -88,7 +88,7 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
       places_.emplace_back(device, trial);
     } catch (const DeviceError&) {
       if (places_.empty()) throw;
-      break;  // memory is short: as many as there are
+      break;  // memory is short: use the copies that fit
     }
   }
   if (device.model().is_host()) return;
@@ -168,7 +168,7 @@ runtime::Environment Bench::environment(std::span<const float> references_us) co
     environment["reference_us"] = fmt::format("{:.3f}", us);
     environment["launch_us"] = fmt::format("{:.3f}", middle_mean(launches_us_));
   }
-  // Runs of one process have something in common.
+  // Measurements of one process share their noise.
   static const std::string process = fmt::format("{:08x}", std::random_device()());
   environment["process"] = process;
   environment["places"] = fmt::to_string(places_.size());

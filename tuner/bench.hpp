@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How fast is a kernel?
+/// Times kernels.
 
 #include <cstdint>
 #include <functional>
@@ -13,54 +13,54 @@
 
 namespace ce::tuner {
 
-/// The ceiling that the problem is held against: one read, a copy, or two reads and one write.
+/// The ceiling that the problem is compared with: one read, a copy, or two reads and one write.
 [[nodiscard]] generator::Operation ceiling_kind(const generator::Problem& problem) noexcept;
 
-/// What may influence a measurement now: the device's environment, and `ce`, the version of the library.
+/// Everything that may influence a measurement now: the device's environment, and `ce`, the version of the library.
 [[nodiscard]] runtime::Environment environment_now(const runtime::Device& device);
 
-/// The config of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
+/// The config of the kernel that fills L2 before each sample. Its own time is the reference, so it must never change.
 [[nodiscard]] generator::Config reference_config(const runtime::Model& model);
 
-/// Scratch memory, in bytes, where the caller does not say how much: a quarter of what is free now.
+/// Default for scratch memory, in bytes: a quarter of the free memory.
 [[nodiscard]] std::int64_t usual_scratch(const runtime::Device& device);
 
-/// How many of the problem's rows scratch memory of so many bytes holds; at least one.
+/// Number of the problem's rows that fit into that many bytes of scratch memory; at least one.
 [[nodiscard]] std::int64_t rows_that_fit(const generator::Problem& problem, std::int64_t scratch_bytes);
 
-/// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
-/// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of earlier work is
-/// timed; before that, what a kernel asked L2 to keep loses its privilege, or some of it would still be there.
-/// Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several times, and
-/// samples are taken of all these places.
+/// Times kernels of one problem on scratch memory. Before every sample the tensors are restored and L2 is filled with
+/// other, clean lines, so that inputs come from memory and no write-back of earlier work is timed. Before that, lines
+/// that a kernel asked L2 to keep lose their priority; otherwise some of them would stay. The address of small tensors
+/// changes the time of a kernel by some percent, so there are several copies of them, and samples are taken of all
+/// copies.
 class Bench {
  public:
-  /// \param scratch_bytes  0 for usual_scratch(); with less than the problem needs, fewer rows
-  /// are timed
+  /// \param scratch_bytes  0 for usual_scratch(); if the problem needs more, fewer rows are timed
   Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
         std::int64_t scratch_bytes, std::uint64_t seed);
 
-  /// The problem as it is timed.
+  /// The problem with the rows that are timed.
   [[nodiscard]] const generator::Problem& problem() const noexcept { return places_.front().trial().problem; }
 
-  /// Microseconds of a launch; always three samples in a row, after a launch that is not counted, so that all are alike,
-  /// and then three in the next place. Of short kernels each is the mean of several launches: see launches_a_sample().
-  /// \param taken  before these: goes on with the place after theirs
+  /// Microseconds of a launch. Takes three samples in a row, after a launch that is not counted, so that all are alike,
+  /// then three on the next copy of the tensors. A sample of a short kernel is the mean of several launches: see
+  /// launches_a_sample().
+  /// \param taken  number of samples taken before: starts with the copy after theirs
   [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count, std::size_t taken = 0);
-  /// Sets what follows from the measurement's samples.
+  /// Computes the measurement's figures from its samples.
   void conclude(cache::Measurement& measurement) const;
   /// Adds samples to the measurement, and concludes.
   void time(const Kernel& kernel, int samples, cache::Measurement& measurement);
 
-  /// Time, in microseconds, of a kernel that never changes: what moves it moves all others. Median of the
-  /// samples; 0 on the host device, which has none. Times the same kernel on a single row, too, for environment().
+  /// Median time, in microseconds, of the reference kernel, which never changes: influences on its time act on all
+  /// kernels. 0 on the host device, which has none. Also times it on a single row, for environment().
   [[nodiscard]] double time_reference(int samples);
 
-  /// Which kernel that is: times of the same text compare, whatever the driver. Empty on the host device.
+  /// Identifies the reference kernel: times of kernels with the same text are comparable, whatever the driver. Empty on
+  /// the host device.
   [[nodiscard]] std::string reference() const;
 
-  /// environment_now(), with the reference and the median of its times, where it has one, and what launching it cost
-  /// so far.
+  /// environment_now(), with the reference kernel and its median time if there is one, and the launch overhead so far.
   [[nodiscard]] runtime::Environment environment(std::span<const float> references_us) const;
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
@@ -72,10 +72,10 @@ class Bench {
   void flush_l2();
 
   runtime::Device& device_;
-  std::vector<TrialMemory> places_;     ///< the same tensors in each
-  std::optional<Kernel> flush_kernel_;  ///< none on the host device; also the reference
+  std::vector<TrialMemory> places_;     ///< copies of the same tensors
+  std::optional<Kernel> flush_kernel_;  ///< also the reference; none on the host device
   std::optional<TrialMemory> flush_memory_;
-  std::vector<float> launches_us_;  ///< of the reference on a single row
+  std::vector<float> launches_us_;  ///< times of the reference kernel on a single row
 };
 
 }  // namespace ce::tuner

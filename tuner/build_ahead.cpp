@@ -19,7 +19,7 @@ BuildAhead::BuildAhead(runtime::Device& device, cache::Cache& cache, const gener
   for (const generator::Config& config : configs) add(config);
 }
 
-// All are asked to stop before any is waited for.
+// Asks all threads to stop before joining any.
 BuildAhead::~BuildAhead() { stop(); }
 
 std::size_t BuildAhead::add(const generator::Config& config) {
@@ -82,7 +82,7 @@ void BuildAhead::start_thread() {
   try {
     threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
-    if (threads_.empty())  // else the others go on
+    if (threads_.empty())  // else the other threads go on
       throw Error(ErrorKind::compile,
                   fmt::format("no thread can be started to compile in ({})", error.what()));
   }
@@ -93,7 +93,7 @@ void BuildAhead::run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     if (!work_.wait(lock, stop, [&] { return begun_ < jobs_.size(); }) || stop.stop_requested()) return;
     const std::size_t index = begun_++;
-    Job& job = jobs_[index];  // stays where it is
+    Job& job = jobs_[index];  // a reference: entries of a deque do not move
     ++building_;
     lock.unlock();
     try {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Builds configs on other threads while the device is busy with those that are ready.
+/// Builds configs on other threads while the device runs those that are ready.
 
 #include <chrono>
 #include <condition_variable>
@@ -18,44 +18,45 @@
 
 namespace ce::tuner {
 
-/// Its methods are for one thread.
+/// Not thread-safe.
 class BuildAhead {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A config that has been built, or that cannot be.
+  /// A config whose build has ended.
   struct Ready {
     std::size_t index;
-    std::future<generator::Program> built;  ///< throws what build() threw
+    std::future<generator::Program> built;  ///< throws the errors of build()
   };
 
-  /// Starts as many threads as the device compiles on to good effect, as far as they have work. Device and cache must
-  /// outlive this object.
+  /// Starts as many threads as the device compiles on in parallel, if they have work. Device and cache must outlive
+  /// this object.
   BuildAhead(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
              std::span<const generator::Config> configs = {});
   BuildAhead(const BuildAhead&) = delete;
   BuildAhead& operator=(const BuildAhead&) = delete;
-  /// Waits for the configs that are being built.
+  /// Waits for the builds that are running.
   ~BuildAhead();
 
-  /// Builds it after all others. \returns its index, which counts from 0
+  /// Adds a config behind all others. \returns its index, which counts from 0
   std::size_t add(const generator::Config& config);
 
   [[nodiscard]] bool is_building() const;
-  /// Compilers that have nothing to do while another one works. There may be fewer by now than at first.
+  /// Number of compilers without work while another one works. There may be fewer than at the start.
   [[nodiscard]] std::size_t idle() const;
 
-  /// Waits for the config at `index`; once for each, and not for those that next() gave. \throws what build() threw
+  /// Waits for the config at `index`; only once for each, and not for those that next() returned. \throws the errors of
+  /// build()
   [[nodiscard]] generator::Program take(std::size_t index) { return future_of(index).get(); }
 
-  /// Waits for the next that is ready, whichever it is; nothing from the deadline on. Not to be called more often
-  /// than there are configs, nor after take().
+  /// Waits for any config that becomes ready; nothing once the deadline has passed. Must not be called more often than
+  /// there are configs, nor after take().
   [[nodiscard]] std::optional<Ready> next(Clock::time_point deadline);
 
-  /// Starts no other config.
+  /// Starts no further builds.
   void stop();
 
-  /// After stop(): waits for the next of those that were begun, however long it takes; nothing where there is none.
+  /// After stop(): waits for any of the running builds, without a limit; nothing if there are none.
   [[nodiscard]] std::optional<Ready> next_begun();
 
  private:
@@ -66,7 +67,7 @@ class BuildAhead {
 
   std::future<generator::Program> future_of(std::size_t index);
   void start_thread();
-  void run(const std::stop_token& stop);  ///< of a thread
+  void run(const std::stop_token& stop);  ///< the function of each thread
 
   runtime::Device& device_;
   cache::Cache& cache_;
@@ -79,7 +80,7 @@ class BuildAhead {
   std::deque<Job> jobs_;
   std::size_t begun_ = 0, building_ = 0;
   std::deque<std::size_t> ready_;
-  std::vector<std::jthread> threads_;  ///< last: joined before the rest goes
+  std::vector<std::jthread> threads_;  ///< last: joined before other members are destroyed
 };
 
 }  // namespace ce::tuner

@@ -21,8 +21,7 @@
 namespace ce::tuner {
 namespace {
 
-/// The digest of today's templates for the variant of a config text; empty for a variant that no longer
-/// exists.
+/// The digest of the current templates for the variant in a config text; empty for a variant that no longer exists.
 std::string current_digest(std::string_view config, generator::Operation operation) {
   try {
     return generator::template_digest(operation, variant_of(config));
@@ -31,22 +30,22 @@ std::string current_digest(std::string_view config, generator::Operation operati
   }
 }
 
-/// What the key of measurements says of which configs can be theirs.
+/// Checks configs against the problem and device of a key.
 class Possible {
  public:
   explicit Possible(const cache::Key& key)
       : key_(key), problem_(problem_of(key)), model_(runtime::parse_model_key(key.device)) {}
 
-  /// A caller that looks at a database asks of one key again and again.
+  /// Keeps the last one: a caller that scans a database asks for the same key repeatedly.
   [[nodiscard]] static Possible& of(const cache::Key& key) {
     thread_local std::optional<Possible> last;
     if (!last || !(last->key_ == key)) last.emplace(key);
     return *last;
   }
 
-  /// The config that a text names. Nothing for what only a damaged or edited database, or an import, holds: texts that are
-  /// no config, configs that no search tries for the problem on the device. Where the key cannot be read, only the text is
-  /// looked at.
+  /// The config that a text names. Nothing for invalid entries of a damaged or edited database, or an import: texts
+  /// that are not a config, and configs that no search tries for the problem on the device. If the key cannot be
+  /// parsed, only the text is checked.
   [[nodiscard]] const std::optional<generator::Config>& config_of(const std::string& text,
                                                                   std::int64_t rows) {
     const auto [known, is_new] = known_.try_emplace({text, rows});
@@ -56,11 +55,11 @@ class Possible {
 
  private:
   [[nodiscard]] std::optional<generator::Config> find_config(std::string_view text, std::int64_t rows) const {
-    if (subject_of_race(key_)) return generator::Config{};  // its maker knows what it means
+    if (subject_of_race(key_)) return generator::Config{};  // only the race's maker knows its meaning
     try {
       generator::Config config = generator::parse_config(text);
       if (!problem_ || !model_) return config;
-      // A key stands for many numbers of rows, and for some of them a constraint may not hold.
+      // A key covers many numbers of rows; a constraint may not hold for some of them.
       generator::Problem timed = *problem_;
       if (rows > 0) timed.rows = rows;
       const generator::Limits limits = limits_of(*model_);
@@ -79,13 +78,13 @@ class Possible {
 
 using Counting = std::map<std::string_view, const cache::Measurement*>;
 
-/// Whether times can be held against each other: of screenings those of as many rows, of finals those of one final. Another
-/// process, GPU or day may be some percent faster all in all, and has other runners-up.
+/// Whether two times can be compared: screenings with equal rows, and configs of one final. Another process, GPU or day
+/// may be some percent faster overall, and has other runners-up.
 bool is_comparable(const cache::Finalist& a, const cache::Finalist& b) {
   return a.stage == b.stage && a.rows == b.rows && (a.stage <= 0 || a.created_at == b.created_at);
 }
 
-/// The last final of the most rows decides.
+/// Sorts by stage, then by rows; the latest final comes first.
 bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   if (a.stage != b.stage) return a.stage > b.stage;
   if (a.rows != b.rows) return a.rows > b.rows;
@@ -94,13 +93,13 @@ bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   return a.config < b.config;
 }
 
-/// Of which more count more. A race is one for all rows of its key.
+/// Rows for the comparison of measurements; more rows take precedence. A race covers all rows of its key.
 std::int64_t counting_rows(const cache::Measurement& measurement) {
   return subject_of_race(measurement.key).has_value() ? 0 : measurement.rows;
 }
 
-/// Of two measurements of one config, the second the earlier one. A final that is not finished does not take the place of
-/// one that is.
+/// Whether a measurement takes precedence over an earlier one of the same config. An unfinished final does not replace
+/// a finished one.
 bool counts_more(const cache::Measurement& later, const cache::Measurement& earlier) {
   const auto weight = [](const cache::Measurement& m) {
     return std::tuple(m.stage, counting_rows(m), m.stage <= 0 || unfinished_because(m).empty());
@@ -108,7 +107,7 @@ bool counts_more(const cache::Measurement& later, const cache::Measurement& earl
   return weight(later) >= weight(earlier);
 }
 
-/// Among those that tie with the first: fewer registers, then the smaller text.
+/// Among the configs that tie with the first: the one with the fewest registers, then with the smaller text.
 std::size_t break_tie(const std::vector<cache::Finalist>& ranking) {
   const cache::Finalist& best = ranking.front();
   std::size_t chosen = 0;
@@ -123,7 +122,7 @@ std::size_t break_tie(const std::vector<cache::Finalist>& ranking) {
   return chosen;
 }
 
-/// Of a race: the way that runs without one, where the fastest of the same final gains too little on it.
+/// For a race: the default way, if the fastest in the same final is not faster by enough.
 std::size_t stay(const std::vector<cache::Finalist>& ranking, std::string_view first) {
   const cache::Finalist& best = ranking.front();
   for (std::size_t i = 1; i < ranking.size(); ++i)
@@ -133,7 +132,7 @@ std::size_t stay(const std::vector<cache::Finalist>& ranking, std::string_view f
   return 0;
 }
 
-/// Best first. \returns whether the first is that for another reason than its median
+/// Sorts best first. \returns whether `choose` picked another than the one with the best median
 template <class Choose>
 bool rank(std::vector<cache::Finalist>& list, const Choose& choose) {
   std::sort(list.begin(), list.end(), comes_before);
@@ -142,7 +141,7 @@ bool rank(std::vector<cache::Finalist>& list, const Choose& choose) {
   return chosen != list.begin();
 }
 
-/// \param ranking  the winner is its first
+/// \param ranking  starts with the winner
 std::string lead_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
                     bool tied) {
   if (ranking.size() == 1 || !is_comparable(ranking[0], ranking[1]))
@@ -161,8 +160,8 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
                      winner.spread * 100);
 }
 
-/// Finals of searches that did not come to their end, where another of as many rows did: what they timed was too little,
-/// or in doubt.
+/// Removes finals of unfinished searches if another search with at least as many rows was finished: they timed too few
+/// configs, or were in doubt.
 void leave_out_superseded(Counting& counting) {
   const auto is_final = [](const cache::Measurement* m) { return m != nullptr && m->stage > 0; };
   std::int64_t most_rows = -1;
@@ -177,7 +176,7 @@ void leave_out_superseded(Counting& counting) {
 
 std::string_view variant_in(std::string_view config) { return config.substr(0, config.find('/')); }
 
-/// What of a key's measurements counts, by config, and its configs, best first; no configs where nothing counts.
+/// The measurement that counts for each config, and the configs, best first; no configs if nothing counts.
 struct Ranked {
   Counting counting;
   std::vector<cache::Finalist> ranking;
@@ -195,7 +194,7 @@ Ranked rank_all(std::span<const cache::Measurement* const> measurements,
     if (digest == digests.end() || measurement->template_digest != digest->second) continue;
     if (has_lost_winner(*measurement, measurements)) continue;
     const cache::Measurement*& counted = counting[measurement->config];
-    // A later quarantine withdraws what was measured before.
+    // A later quarantine invalidates earlier measurements.
     if (measurement->outcome != cache::Outcome::measured)
       counted = nullptr;
     else if (!std::isnan(measurement->median_us) &&
@@ -229,7 +228,7 @@ Ranked rank_all(std::span<const cache::Measurement* const> measurements,
 std::string reason_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
                       bool tied) {
   const std::string doubt = doubt_of(winner);
-  // The time is to be believed, the choice less so.
+  // The time can be trusted, the choice less so.
   const std::string cut_short = cut_short_by(winner);
   return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt) +
          (cut_short.empty() ? "" : "; " + cut_short);
@@ -246,7 +245,7 @@ std::string doubt_in(const cache::Environment& all) {
   };
   std::string doubt = environment("disturbance");
   const auto add = [&doubt](const std::string& reason) { doubt += (doubt.empty() ? "" : "; ") + reason; };
-  // What caps the power is part of the GPU; what protects it from heat or a bad supply is not.
+  // Power capping is a property of the GPU; protection from heat or a bad supply is not.
   const std::string throttle = environment("throttle");
   for (const char* reason : {"thermal", "hardware", "brake"})
     if (throttle.find(reason) != std::string::npos) {
@@ -259,15 +258,16 @@ std::string doubt_in(const cache::Environment& all) {
   return doubt;
 }
 
-/// What an environment says of the measurements that have it.
+/// Doubts that follow from the environment of a measurement.
 struct Reservations {
   cache::Environment environment;
   std::string doubt, cut_short;
 };
 
-/// Valid until the next call.
+/// Cached; valid until the next call.
 const Reservations& reservations_of(const cache::Environment& environment) {
-  // A caller that looks at one key meets the same few again and again, and copies of one share their values.
+  // A caller that scans one key asks for the same few environments repeatedly, and copies of an environment share their
+  // values.
   constexpr std::size_t most = 32;
   thread_local std::vector<Reservations> recent;
   thread_local std::size_t oldest = 0;
@@ -392,7 +392,7 @@ std::string maker_with_templates(std::string_view maker, std::string_view templa
 }
 
 std::string maker_of_race(std::span<const cache::Measurement> measurements) {
-  // Of the last final, else of the last that was tried.
+  // The last final takes precedence over the last attempt.
   const auto order = [](const cache::Measurement& measurement) {
     const bool is_final = measurement.outcome == cache::Outcome::measured && measurement.stage > 0;
     return std::pair<bool, std::string_view>(is_final, measurement.created_at);
@@ -498,7 +498,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         tied = rank(ranking, break_tie);
         return &ranking.front();
       });
-  // Whether a finished search came after one that was not takes more than an index to tell.
+  // Without reading more than an index, it is unknown whether a finished search came after an unfinished one.
   auto config = winner ? Possible::of(key).config_of(winner->config, winner->rows) : std::nullopt;
   if (config && unfinished_because(*winner).empty()) {
     Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Who wins, and why.
+/// Chooses the winner, and gives the reason.
 
 #include <map>
 #include <optional>
@@ -15,10 +15,10 @@
 
 namespace ce::tuner {
 
-/// One config with the measurement that counts for it: of its highest stage those of the most rows, the latest; of finals
-/// the latest of a search that came to its end, if there is one.
+/// A config with the measurement that counts for it: of its highest stage and most rows, the latest; for finals the
+/// latest of a finished search, if there is one.
 struct Candidate {
-  generator::Config config;  ///< of the measurement
+  generator::Config config;  ///< the measured config
   cache::Measurement measurement;
 
   /// The config as text.
@@ -27,109 +27,109 @@ struct Candidate {
 
 struct Decision {
   Candidate winner;
-  std::vector<Candidate> ranking;  ///< every config that was asked for, best first; the winner is the first
-  std::string reason;    ///< in words: by how much it is ahead, and of whom; and what is to be doubted
-  std::string pinned{};  ///< why a person decided, against times; empty where times did
+  std::vector<Candidate> ranking;  ///< all configs that were asked for, best first; the first is the winner
+  std::string reason;              ///< in words: its lead over the second, and doubts
+  std::string pinned{};            ///< the person's reason, for a pin; empty if times decided
 };
 
-/// Why a measurement is not to be trusted, in words: clocks that were held down, other processes on the GPU, a
-/// machine that was not steady. Empty where nothing speaks against it.
+/// Why a measurement is not trusted, in words: lowered clocks, other processes on the GPU, an unsteady machine. Empty
+/// if there is no reason.
 [[nodiscard]] std::string doubt_of(const cache::Measurement& measurement);
 
-/// Two medians closer than this, relative, are a tie.
+/// Medians whose relative difference is below this are a tie.
 inline constexpr double tie = 0.003;
 
-/// How much faster, relative, another way must be than the one that runs without a race: less is noise.
+/// The relative speed-up that another way needs over the default way: less is noise.
 inline constexpr double least_gain = 0.005;
 
-/// The names in an environment of that way, and of the one that has won. A race in which none was right has neither.
+/// Environment names of the default way and of the winner of a race. Absent in a race in which no way was right.
 inline constexpr const char* first_of_race = "first";
 inline constexpr const char* winner_of_race = "winner";
 
-/// The winner among measurements made with today's templates, of configs that can work for their key: what an import or
-/// an edited database has beside them is passed over. Here the texts of configs are parsed, once: what serves is handed on as
-/// a Config. Configs of the highest stage go before the others. Medians of
-/// finals are held against each other within one final alone, and the last final decides: so a merge of databases whose
-/// winners agree keeps them, whichever GPU was faster. Ties go to fewer registers and then to the smaller text, so the
-/// same data always give the same winner.
-/// \param operation  decides which template digests are today's
-/// \returns nothing where no config was measured with today's templates
+/// The winner among measurements with current templates, of configs that can work for their key: other entries of an
+/// import or an edited database are ignored. Parses the texts of configs, once: later code gets a Config. Configs of
+/// the highest stage precede the others. Medians of finals are compared within one final only, and the last final
+/// decides: so a merge of databases with the same winner keeps it, whichever GPU was faster. Ties go to fewer registers
+/// and then to the smaller text, so the same data always give the same winner.
+/// \param operation  determines the current template digests
+/// \returns nothing if no config was measured with current templates
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              generator::Operation operation);
 
-/// The same with the templates of another time, whose digests are given by templates_of().
+/// Decides with the given template digests, by templates_of().
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              const std::map<std::string, std::string>& digests);
 
-/// The measurement of the winner that decide() finds among them, which it is asked for alone; null for none.
+/// The measurement of the winner that decide() would find, and only that; null if there is none.
 [[nodiscard]] const cache::Measurement* winner_among(std::span<const cache::Measurement* const> measurements,
                                                      const std::map<std::string, std::string>& digests);
 
-/// Makes the config of a pin the winner, as long as it can work for the problem and is not in quarantine;
-/// else the decision stays what it is, and the log says once why. The reason names who would have won.
-/// \param measurements  of the key: the figures of a config that was never timed are 0
+/// Makes the config of a pin the winner, if it can work for the problem and is not quarantined; otherwise the decision
+/// stays, and the log says once why. The reason names the winner by times.
+/// \param measurements  measurements of the key; the figures of a config that was never timed are 0
 void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
                std::span<const cache::Measurement> measurements, std::optional<Decision>& decision);
 
-/// The winner of all that a database knows of the key, as decide() finds it among all measurements, or whom a person has
-/// pinned; only what decides is read, and of finals the ranking has the winner alone.
-/// \param problem  of the key
+/// The winner among everything that a database has for the key: the one that decide() finds among all measurements, or
+/// a pin. Only reads what it needs; for finals, the ranking only contains the winner.
+/// \param problem  the key's problem
 [[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
                                              const generator::Problem& problem);
 
-/// The winner of a race: the fastest of the last final, or the way that runs without a race where none gains least_gain on
-/// it. Its texts are their maker's, and its configs here are empty.
-/// \param measurements  of the key of a race
-/// \param maker  whose ways may win, with its version, which stands in the place of a template digest; empty for
-///               maker_of_race()
+/// The winner of a race: the fastest in the last final, or the default way if none gains least_gain over it. Only the
+/// race's maker understands its config texts; Config members are empty here.
+/// \param measurements  measurements of a race's key
+/// \param maker  library and version whose ways may win, in place of a template digest; empty for
+///                             maker_of_race()
 [[nodiscard]] std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,
                                                   std::string_view maker = {});
 
-/// decide() for a key of any kind; nothing for one that another version wrote.
+/// Decides for a key of any kind; returns nothing for a key of another version.
 [[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key);
-/// The same among all measurements of one key.
+/// Decides among all measurements of one key.
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements);
 
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);
 
-/// What is another where the template digest of the measurement is: its variant; "" of a race, all of whose ways have one
-/// maker.
+/// The part of a measurement's origin that its template digest depends on: its variant; "" for a race, all of whose
+/// ways have one maker.
 [[nodiscard]] std::string_view templates_of(const cache::Measurement& measurement);
 
-/// Whether it is of a race's final whose winner is not among them, which a damaged database has lost: whom that has beaten
-/// must not win in its place.
-/// \param measurements  of its key
+/// Whether it belongs to the final of a race whose winner is missing, which a damaged database has lost: a way that was
+/// beaten must not win instead.
+/// \param measurements  measurements of its key
 [[nodiscard]] bool has_lost_winner(const cache::Measurement& measurement,
                                    std::span<const cache::Measurement* const> measurements);
 
-/// The first line of a reason: a compiler's messages are long.
+/// The first line of a reason: compilers' messages are long.
 [[nodiscard]] std::string first_line(std::string_view text);
-/// A reason as quarantines keep it: of one beyond 64 KiB the beginning and the end, with a line between them that says how
-/// much is left out. Every import takes it.
+/// A reason as it is stored with a quarantine: if it exceeds 64 KiB, its beginning and end, with a line between them
+/// that gives the length of the rest. Every import accepts it.
 [[nodiscard]] std::string kept_reason(std::string reason);
 
-/// Whether it was timed in turns with others: a search writes that when it ends, early or not. Then it serves.
+/// Whether it was timed in turns with others. A search writes that at its end, even an early one; such a config may
+/// serve.
 [[nodiscard]] bool has_final(const std::optional<Decision>& decision) noexcept;
 
-/// Why a search that ended early did so: its budget or slow compilers left too few configs. Empty where it did not.
+/// Why a search ended early: its budget or slow compilers left too few configs. Empty if it did not.
 [[nodiscard]] std::string cut_short_by(const cache::Measurement& final);
 
-/// Why the search that left this final is to go on: it was cut short, or measured in doubt. Empty where it came to its
-/// end.
+/// Why the search of this final should continue: it was cut short, or its measurements are in doubt. Empty if it is
+/// finished.
 [[nodiscard]] std::string unfinished_because(const cache::Measurement& final);
 
-/// Whether the search that found it came to its end. What was found otherwise serves, is marked, and the next search goes
-/// on.
+/// Whether the winner's search is finished. An unfinished one serves, is marked, and is continued by the next search.
 [[nodiscard]] bool is_finished(const std::optional<Decision>& decision);
 
-/// Whether the measurement was made with the templates of this program.
+/// Whether the measurement was made with this program's templates.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
 
-/// The maker of a race whose ways are kernels of this library, too: a change of their templates is another version of it.
+/// The maker of a race of kernels of this library: it includes the digest of their templates, so that a change makes a
+/// new version.
 [[nodiscard]] std::string maker_with_templates(std::string_view maker, std::string_view template_digest);
 
-/// The maker of the last final of a race, of those with today's templates; empty where there is none.
+/// The maker of a race's last final with current templates; empty if there is none.
 [[nodiscard]] std::string maker_of_race(std::span<const cache::Measurement> measurements);
 
 }  // namespace ce::tuner

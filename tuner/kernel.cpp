@@ -78,7 +78,7 @@ runtime::Resources Kernel::resources() const {
 
 namespace {
 
-/// Held while a source is compiled. A child of fork() has another one: no thread would unlock its parent's there.
+/// Locked while a source is compiled. A child of fork() gets its own: no thread there would unlock its parent's.
 std::mutex& shared_sources() {
   struct OfProcess {
     explicit OfProcess(OfProcess* parent) : of_parent(parent) {}
@@ -95,7 +95,7 @@ std::mutex& shared_sources() {
   return known->mutex;
 }
 
-/// \param own  sources that belong to one config: the others are the same for all, and the first caller compiles them
+/// \param own  sources that belong to one config; the others are shared by all, and the first caller compiles them
 generator::Program build(runtime::Device& device, cache::Cache& cache, generator::Program program,
                          std::size_t own) {
   const std::string compiler = device.compiler();
@@ -148,7 +148,7 @@ Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator:
       if (kernel.resources().local_bytes == 0) return {std::move(kernel), compiled};
       if (!first) first.emplace(std::move(kernel));
     } catch (const CompileError&) {
-      if (first) break;  // it runs
+      if (first) break;  // this one runs
       if (!refusal) refusal = std::current_exception();
     }
     ++passed_over;
@@ -173,7 +173,7 @@ std::optional<generator::Program> find_built(cache::Cache& cache, const generato
     if (!binary) return std::nullopt;
     source.binary = *std::move(binary);
   }
-  if (std::string more; !(keys >> more).fail()) return std::nullopt;  // it names other sources
+  if (std::string more; !(keys >> more).fail()) return std::nullopt;  // the key names other sources
   return program;
 }
 

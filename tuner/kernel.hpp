@@ -21,43 +21,43 @@
 
 namespace ce::tuner {
 
-/// What the generator's constraints ask of a device.
+/// The limits of a device for the generator's constraints.
 [[nodiscard]] generator::Limits limits_of(const runtime::Model& model);
 
 class Kernel {
  public:
-  /// Room for the launches of every step.
+  /// Storage for the launches of every step.
   using Launches = std::array<runtime::KernelLaunch, generator::most_steps>;
 
-  /// \param program  that was built: see build()
-  /// \throws DeviceError where a binary cannot be loaded or lacks an entry point
+  /// \param program  a built program: see build()
+  /// \throws DeviceError if a binary cannot be loaded or lacks an entry point
   Kernel(runtime::Device& device, const generator::Program& program);
 
   /// Launches every step.
-  /// \param problem  may differ from the one it was generated for in its rows
-  /// \param arguments  the one parameter of all steps
-  /// \param most_clusters  of blocks that take one row after the other; 0 for as many as the device holds
+  /// \param problem  may differ in its rows from the one that the program was generated for
+  /// \param arguments  the single parameter of all steps
+  /// \param most_clusters  limits the clusters of a persistent kernel; 0 for as many as the device holds
   template <class Parameter>
   void launch(const generator::Problem& problem, const Parameter& arguments, Stream stream,
               std::int64_t most_clusters = 0) const {
     Launches room;
     device_->launch(launches(problem, room, most_clusters), &arguments, sizeof arguments, stream);
   }
-  /// The same for callers that launch it more than once, with Device::launch(): valid as long as the Kernel.
-  /// \returns the launches, at the beginning of the room
+  /// The launches, for callers that repeat them with Device::launch(); valid as long as the Kernel.
+  /// \returns the part of `room` that was filled
   std::span<const runtime::KernelLaunch> launches(const generator::Problem& problem, Launches& room,
                                                   std::int64_t most_clusters = 0) const;
 
-  /// Whether the device can run every step at all.
+  /// Whether the device can run all steps.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;
-  /// The largest figures over all steps.
+  /// The largest figures of all steps.
   [[nodiscard]] runtime::Resources resources() const;
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
-  /// The compile key of the program that it was loaded from.
+  /// The compile key of its program.
   [[nodiscard]] const std::string& compile_key() const noexcept { return compile_key_; }
-  /// Whether it needs a Workspace, whatever the problem.
+  /// Whether it needs a Workspace for every problem.
   [[nodiscard]] bool takes_rows() const noexcept { return takes_rows_; }
-  /// Bytes that Arguments::partials must point to; 0 for none.
+  /// Bytes of Arguments::partials; 0: none.
   [[nodiscard]] std::int64_t partial_bytes() const noexcept { return partial_bytes_; }
 
  private:
@@ -82,34 +82,34 @@ class Kernel {
   std::vector<Step> steps_;
 };
 
-/// The program of a config with its binaries, from the database or, failing that, from the compiler. The database keeps
-/// at once what all configs share; what belongs to one config only is kept by keep(), so that losers leave no binary
-/// behind. Safe to call from several threads. \throws CompileError, Unsupported
+/// The program of a config with its binaries, from the database or, failing that, from the compiler. The database
+/// stores shared sources at once; a config's own sources are stored by keep(), so that losers leave no binary behind.
+/// Thread-safe. \throws CompileError, Unsupported
 [[nodiscard]] generator::Program build(runtime::Device& device, cache::Cache& cache,
                                        const generator::Problem& problem, const generator::Config& config);
 
-/// The same of a program that is not of one config: the database keeps all of it at once.
+/// Builds a program that belongs to no config: the database stores all of it at once.
 [[nodiscard]] generator::Program build_shared(runtime::Device& device, cache::Cache& cache,
                                               generator::Program program);
 
-/// What runs for a problem that has no winner.
+/// The kernel for a problem without a winner.
 struct Fallback {
   Kernel kernel;
   int compiled = 0;  ///< compiler runs
 };
 
-/// The first of these configs, at least one, that compiles and fits the device; but a kernel that turns out to keep
-/// values in local memory gives way to the next that does not, since it may be much slower than any ranking can know
-/// before it is compiled. The database keeps the binaries. Where three do not compile, or keep such values, no others
-/// are compiled. \throws as build(), for the first that does not compile, Unsupported where none fits
+/// The first of these configs (at least one) that compiles and fits the device. A kernel that turns out to keep values
+/// in local memory is skipped for the next one that does not, since it may be much slower than any ranking can predict
+/// before compiling. The database stores the binaries. Once three configs do not compile, or use local memory, no
+/// others are compiled. \throws the error of build() for the first that does not compile; Unsupported if none fits
 [[nodiscard]] Fallback fallback(runtime::Device& device, cache::Cache& cache,
                                 const generator::Problem& problem, std::span<const generator::Config> ranked);
 
-/// Makes the database keep the binaries of a program's sources.
+/// Stores the binaries of a program's sources in the database.
 void keep(cache::Cache& cache, std::span<const generator::Source> sources);
 
-/// A program as build() makes it, by the key that a measurement names, from the database alone: asking for today's key would
-/// open the compiler only to learn its version. Nothing where the database lacks a binary.
+/// A built program by the compile key in a measurement, from the database alone: computing the current key would load
+/// the compiler only to get its version. Nothing if the database lacks a binary.
 [[nodiscard]] std::optional<generator::Program> find_built(cache::Cache& cache,
                                                            const generator::Problem& problem,
                                                            const generator::Config& config,

@@ -7,7 +7,7 @@
 namespace ce::tuner {
 namespace {
 
-constexpr std::string_view beginning_of_races = "race ";  // no operation is called so
+constexpr std::string_view beginning_of_races = "race ";  // no operation has this name
 
 }  // namespace
 

@@ -16,10 +16,10 @@
 namespace ce::tuner {
 namespace {
 
-/// As many as the library is asked for, and as many more that are like the fastest of these.
+/// Number of algorithms that the library is asked for, and of neighbours of the fastest of them.
 constexpr int most_named = 16, most_alike = 24;
 
-/// The first and the last elements of what a product writes, as far as they follow each other.
+/// The first and the last elements of a product's output, as far as they are contiguous.
 class Samples {
  public:
   Samples(const runtime::Matmul& matmul, void* d) : matmul_(matmul) {
@@ -29,7 +29,7 @@ class Samples {
       pieces_.push_back({static_cast<std::byte*>(d) + start * size_of(matmul.output), count});
   }
 
-  /// NaN, or zeros for what is added to.
+  /// Fills the output with NaN, or with zeros if the product adds to it.
   void set_back(runtime::Device& device) const {
     for (const Piece& piece : pieces_)
       device.fill(piece.data, matmul_.accumulates ? 0 : 0xff, bytes_of(piece), device.trial_stream());
@@ -59,7 +59,7 @@ class Samples {
   std::vector<Piece> pieces_;
 };
 
-/// Sums in another order differ by little beside the largest of them.
+/// Sums in another order differ by little, relative to the largest of them.
 bool agree(const std::vector<double>& a, const std::vector<double>& b, DType dtype) {
   double largest = 0;
   for (const double x : b) largest = std::max(largest, std::isfinite(x) ? std::abs(x) : 0);
@@ -74,8 +74,8 @@ bool agree(const std::vector<double>& a, const std::vector<double>& b, DType dty
   return true;
 }
 
-/// Adds a race that began with the winner of the one before. Its final decides: what was timed in turns before those counts
-/// as a screening.
+/// Appends a race that began with the previous race's winner. The second final decides: earlier turns count as
+/// screenings.
 void append(RaceResult& result, RaceResult&& more) {
   if (!more.cut_short.empty()) result.cut_short = std::move(more.cut_short);
   const bool decides = more.runners > 1;
@@ -178,7 +178,7 @@ void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperan
                     result.runners, first_us));
   const std::lock_guard lock(mutex_);
   winners_.keep(subject, result);
-  // Of other numbers of tokens, too: they are looked up anew.
+  // The entries of other numbers of tokens are dropped, too: they are looked up again.
   chosen_.clear();
 }
 

@@ -60,7 +60,7 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
   std::stable_sort(near.begin(), near.end(),
                    [](const Near& a, const Near& b) { return a.neighbour.distance < b.neighbour.distance; });
   std::vector<Neighbour> found;
-  std::set<std::string> seen;  // in a nearer layer
+  std::set<std::string> seen;  // configs seen in a nearer layer
   for (auto& [layer, key, neighbour] : near) {
     if (found.size() == most) break;
     if (seen.contains(key.problem)) continue;
@@ -72,7 +72,7 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
       neighbour.problem.rows = best.rows;
       neighbour.distance = *distance_between(neighbour.problem, problem);
     }
-    // Times of other rows say nothing beside the winner's, and one of few samples may be smaller by luck.
+    // Times with other rows cannot be compared with the winner's, and a median of few samples may be small by chance.
     for (const auto& [config, measurement] : decision->ranking)
       if (measurement.rows == best.rows)
         neighbour.losses.emplace_back(config, std::log(std::max(1., measurement.median_us / best.median_us)));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is known of problems like this one?
+/// Finds measurements of similar problems.
 
 #include <cstddef>
 #include <optional>
@@ -14,24 +14,24 @@
 
 namespace ce::tuner {
 
-/// Another problem on the same device whose kernels move memory alike, with what was measured of it.
+/// A similar problem on the same device, whose kernels move memory alike, with its measurements.
 struct Neighbour {
-  generator::Problem problem;  ///< with the rows that were timed
+  generator::Problem problem;  ///< has the rows that were timed
   double distance = 0;         ///< see distance_between()
-  /// Configs with the natural logarithm of their time over that of the fastest.
+  /// Each config with the natural logarithm of its time over that of the fastest.
   std::vector<std::pair<generator::Config, double>> losses;
 };
 
-/// Farther ones would hardly count.
+/// More distant problems would hardly count.
 inline constexpr std::size_t most_neighbours = 13;
 
-/// Octaves of columns and of rows between two problems, more where operation, dtype or alignment differ. Nothing
-/// where what is fast for the one says nothing about the other: elements of another size, matrices more or less
-/// to read or write, another order of reading.
+/// Distance in octaves of columns and rows between two problems, plus more if operation, dtype or alignment differ.
+/// Nothing if times for one say nothing about the other: another element size, another number of matrices to read or
+/// write, another order of reading.
 [[nodiscard]] std::optional<double> distance_between(const generator::Problem& a,
                                                      const generator::Problem& b);
 
-/// The nearest first.
+/// The known neighbours, nearest first.
 [[nodiscard]] std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,
                                                 const generator::Problem& problem,
                                                 std::size_t most = most_neighbours);

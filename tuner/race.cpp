@@ -19,7 +19,7 @@
 namespace ce::tuner {
 namespace {
 
-/// As many are timed more than once.
+/// Number of ways that are timed in turns.
 constexpr std::size_t most_finalists = 4;
 constexpr int final_turns = 4, samples_in_final = 2;
 
@@ -30,11 +30,11 @@ struct Runner {
 
 bool is_faster(const Runner& a, const Runner& b) { return median(a.samples) < median(b.samples); }
 
-/// In the environment of a race that was cut short: the seconds that it might take.
+/// Environment name in a race that was cut short: its time limit.
 constexpr const char* bound_of_race = "race_seconds";
 
-/// Whether a race that may take so long would come further. What is in doubt for another reason is raced again where there
-/// is no bound.
+/// Whether a race with that limit could get further. A race that is in doubt for another reason is repeated if there is
+/// no limit.
 bool had_less_time(const cache::Measurement& final, double seconds) {
   if (seconds == 0) return true;
   const auto bound = final.environment.find(bound_of_race);
@@ -46,7 +46,7 @@ bool are_all_wrong(std::span<const cache::Measurement> measurements, std::string
   for (const cache::Measurement& measurement : measurements) {
     if (measurement.template_digest != maker) continue;
     if (measurement.outcome != cache::Outcome::quarantined) return false;
-    if (measurement.environment.contains(first_of_race)) return false;  // some were right, which are lost
+    if (measurement.environment.contains(first_of_race)) return false;  // records of right ways are lost
     any = true;
   }
   return any;
@@ -97,7 +97,7 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   if (runners.empty()) return result;
   const Runner first = runners.front();
   std::sort(runners.begin(), runners.end(), is_faster);
-  // The first takes part to the end: what it is beaten by is told.
+  // The default way always reaches the final: the winner's gain is reported against it.
   const auto place = std::find_if(runners.begin(), runners.end(),
                                   [&](const Runner& runner) { return runner.index == first.index; });
   const std::size_t count = std::min(most_finalists, runners.size());
@@ -113,7 +113,7 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
     for (std::size_t i = 0; i < count; ++i)
       take(last[(i + static_cast<std::size_t>(turn)) % count], samples_in_final);
   }
-  // As decide_race() finds it.
+  // The same rule as in decide_race().
   const Runner& fastest = *std::min_element(last.begin(), last.end(), [&](const Runner& a, const Runner& b) {
     return std::pair(median(a.samples), race.names[a.index]) <
            std::pair(median(b.samples), race.names[b.index]);
@@ -140,7 +140,7 @@ const RaceWinners::Known& RaceWinners::of(const RaceSubject& subject) {
   if (!is_new) return known;
   const cache::Key key = race_key(subject.text, device_.model());
   std::optional<Decision> decision = known_to(cache_, key, subject.maker);
-  // The nearest that came to its end, else the nearest.
+  // The nearest finished one, else the nearest.
   if (!is_finished(decision))
     for (const cache::Layer& layer : cache_.lower())
       if (auto lower = known_to(layer.cache, key, subject.maker); !decision || is_finished(lower)) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which of a few ways to do one thing is fastest here: what is raced on the caller's first call, not searched.
+/// Races a few ways to do one thing at the caller's first call, where a search would be too much.
 
 #include <cstdint>
 #include <functional>
@@ -15,63 +15,63 @@
 
 namespace ce::tuner {
 
-/// Ways that are to make the same results.
+/// Ways that must all compute the same results.
 struct Race {
-  std::string_view subject;                 ///< in messages: whose ways they are
-  std::vector<std::string> names;           ///< the one first that runs unless another is faster
-  std::function<void(std::size_t)> launch;  ///< one of them, on the device's trial stream
-  std::function<void()> set_back;           ///< what `read` reads, before each first launch
+  std::string_view subject;        ///< the maker of the ways, for messages
+  std::vector<std::string> names;  ///< the first is the default way, which runs unless another is faster
+  std::function<void(std::size_t)> launch;  ///< runs one of them on the device's trial stream
+  std::function<void()> set_back;           ///< resets the memory that `read` reads, before each first launch
   std::function<std::vector<double>()> read;
   std::function<bool(const std::vector<double>& made, const std::vector<double>& right)> agrees;
-  std::vector<double> right = {};  ///< what all must agree with; empty: what the first makes
+  std::vector<double> right = {};  ///< the results that all must agree with; empty: those of the first
 };
 
-/// One of them, as it was timed.
+/// The record of one way.
 struct RaceRun {
   std::string name;
   std::vector<float> samples_us;
-  bool is_final = false;  ///< timed in turns to the end
-  std::string wrong;      ///< why it took no part; empty where it did
+  bool is_final = false;  ///< it was timed in turns until the end
+  std::string wrong;      ///< why it did not take part; empty if it did
 };
 
-/// What a race has found.
+/// The result of a race.
 struct RaceResult {
-  std::string winner, first;  ///< names; `first` is the first that was right. Empty where none was
+  std::string winner, first;  ///< names; `first` is the first that was right. Empty if none was
   double winner_us = 0, first_us = 0;
-  int runners = 0;  ///< that took part
-  int wrong = 0;    ///< that did not, since their results differ
+  int runners = 0;  ///< number that took part
+  int wrong = 0;    ///< number that did not, because their results differ
   std::vector<RaceRun> runs;
-  std::string cut_short;  ///< why not all took part to the end; empty where they did
+  std::string cut_short;  ///< why not all took part until the end; empty if they did
 };
 
-/// Times all of them twice, then the fastest in turns.
-/// \param seconds  that it may take; 0: no bound. What has begun is finished
+/// Times all ways twice, then the fastest ones in turns.
+/// \param seconds  time limit; 0: none. The race stops after the step that exceeds it
 [[nodiscard]] RaceResult run(runtime::Device& device, const Race& race, double seconds);
 
-/// What is raced.
+/// Identifies a race.
 struct RaceSubject {
-  std::string text;   ///< what decides which way is fastest, with tokens rounded up to a power of two
-  std::string maker;  ///< whose ways they are, with its version: winners of another one do not serve
+  std::string text;   ///< determines which way is fastest; tokens are rounded up to a power of two
+  std::string maker;  ///< library and version of the ways; winners of another version do not serve
   std::int64_t rows = 0, bytes = 0;  ///< tokens that are timed, and the fewest bytes that must move
 };
 
-/// The winners that are known, by what the database and its layers have measured. Not thread-safe.
+/// Winners of races, from the database and its layers. Not thread-safe.
 class RaceWinners {
  public:
-  /// Both must outlive it.
-  /// \param seconds  that each race of this process may take; 0: no bound
+  /// Both references must outlive this object.
+  /// \param seconds  limit of each race in this process; 0: none
   RaceWinners(runtime::Device& device, cache::Cache& cache, double seconds = 0)
       : device_(device), cache_(cache), seconds_(seconds) {}
 
   struct Known {
-    std::string winner;  ///< empty where none is known
-    /// A race would find something new: there was none, or one that was cut short and had less time.
+    std::string winner;  ///< empty if none is known
+    /// A race would improve the result: there was none, or one that was cut short with less time.
     bool open = true;
-    bool all_wrong = false;  ///< none of the ways that were tried is right
+    bool all_wrong = false;  ///< none of the ways tried is right
   };
-  /// Asks the database once.
+  /// Looks up the winner, once in the database.
   [[nodiscard]] const Known& of(const RaceSubject& subject);
-  /// Commits all runs as measurements of one key, unless there was one alone: then this process keeps the winner.
+  /// Commits all runs as measurements of one key. If only one way ran, this process just remembers it as the winner.
   void keep(const RaceSubject& subject, const RaceResult& result);
 
  private:

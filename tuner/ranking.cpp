@@ -24,9 +24,9 @@ namespace {
 using generator::Config;
 using generator::Problem;
 
-/// What a block of the config is and does, on one problem.
+/// Properties of a config's block on one problem.
 struct Block {
-  double threads, share, rows, held, ragged;  ///< as in trait_names, not yet logarithms
+  double threads, share, rows, held, ragged;  ///< as in trait_names, before the logarithm
 };
 
 Block block_of(const Config& config, const Problem& problem) {
@@ -42,13 +42,14 @@ Block block_of(const Config& config, const Problem& problem) {
   return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
 
-/// Registers of a thread: a line through what NVRTC 13.0 gave recorded kernels for sm_90 (bench/lab/fit_registers.py). Of
-/// `strided`, `packed` and `transpose` there are too few: their lines are through configs that were compiled for that.
+/// Registers of a thread, fitted linearly to those that NVRTC 13.0 used for recorded sm_90 kernels
+/// (bench/lab/fit_registers.py). `strided`, `packed` and `transpose` have too few records: their lines are fitted to
+/// configs that were compiled for that purpose.
 struct RegisterUse {
   std::string_view variant;
-  double base, word;     ///< for each 32-bit word that the thread holds of the row
-  double cross_entropy;  ///< more for its operations
-  double two_inputs;     ///< more for those
+  double base, word;     ///< for each 32-bit word of the row that the thread holds
+  double cross_entropy;  ///< added for cross entropy
+  double two_inputs;     ///< added for two inputs
 };
 constexpr RegisterUse register_uses[] = {
     {"block", 15.2, 1.26, 4.8, -5.1},
@@ -67,7 +68,7 @@ constexpr RegisterUse register_uses[] = {
 };
 
 double held_words(const Block& block, const Config& config, const Problem& problem) {
-  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
+  constexpr double most = 96;  // for configs with the row in registers; others hold less at once
   if (problem.strided) return config.tile;
   if (config.hold > 0)
     return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
@@ -86,7 +87,7 @@ double registers_of(const Block& block, const Config& config, const Problem& pro
   return std::clamp(std::ceil(registers / granule) * granule, least, most);
 }
 
-/// Blocks that a multiprocessor holds at once, as far as can be told before compiling.
+/// Estimated number of blocks that a multiprocessor holds at once.
 double resident_blocks(const Block& block, const Config& config, const Problem& problem,
                        const runtime::Model& model) {
   constexpr double most = 32;
@@ -100,7 +101,7 @@ double resident_blocks(const Block& block, const Config& config, const Problem& 
                              model.registers_per_multiprocessor / (registers * block.threads), by_shared})));
 }
 
-/// From so many recorded problems on, the weights of a variant are believed.
+/// From this many recorded problems on, a variant's weights are fully trusted.
 constexpr int enough_problems = 20;
 
 const VariantWeights* weights_of(std::string_view variant, const Weights& weights) {
@@ -109,7 +110,7 @@ const VariantWeights* weights_of(std::string_view variant, const Weights& weight
   return own == weights.variants.end() ? nullptr : &*own;
 }
 
-/// Of a variant that was never recorded but stays on the device: those of the one that does and was recorded most.
+/// Weights for a persistent variant that was never recorded: those of the most recorded persistent variant.
 const VariantWeights* weights_of_the_like(std::string_view variant, const Weights& weights) {
   if (!generator::variant(variant).persistent) return nullptr;
   const VariantWeights* like = nullptr;
@@ -119,7 +120,8 @@ const VariantWeights* weights_of_the_like(std::string_view variant, const Weight
   return like;
 }
 
-/// On which a config with such traits was recorded. With fewer rows for its blocks than in any of them it was not.
+/// Number of recorded problems for configs with such traits; 0 if the config has fewer rows for each block than any
+/// recorded one.
 int recorded_problems(std::string_view variant, const Traits& traits, const Weights& weights) {
   constexpr double beyond = 0.5;
   const VariantWeights* own = weights_of(variant, weights);
@@ -143,7 +145,7 @@ double weighed(const Config& config, generator::Operation operation, const Trait
   return sum;
 }
 
-/// The trait of that name.
+/// The trait "large" of a problem.
 double large(const Problem& problem, const runtime::Model& model) {
   if (!generator::has_output(problem)) return 0;
   const double moved = static_cast<double>(problem.rows) * static_cast<double>(problem.columns) *
@@ -152,7 +154,7 @@ double large(const Problem& problem, const runtime::Model& model) {
   return std::clamp(std::log2(std::max(1., times_l2)) / 2 - 1, 0., 1.);
 }
 
-/// A neighbour with its losses by the text of the config.
+/// A neighbour, with its losses by config text.
 class Experience {
  public:
   Experience(const Neighbour& neighbour, const runtime::Model& model, const Weights& weights)
@@ -163,11 +165,12 @@ class Experience {
     }
   }
 
-  /// Adds what the prediction missed, where the neighbour can tell. Of a config that was not measured there,
-  /// only that it did not win, unless nothing of its variant was: it may not have been there.
+  /// Adds the prediction's error at the neighbour, if it is known. For a config that was not measured there it is only
+  /// known that the config did not win; and not even that if no config of its variant was measured, since the variant
+  /// may not have existed.
   void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
            double& weight) const {
-    constexpr double did_not_win = 0.05, slow = 0.7;  // beyond which slower is just slow
+    constexpr double did_not_win = 0.05, slow = 0.7;  // larger losses are clamped to this
     const auto measured = losses_.find(text);
     if (measured == losses_.end() &&
         (!variants_.contains(config.variant) ||
@@ -195,12 +198,13 @@ class Experience {
   std::unordered_set<std::string> variants_;
 };
 
-/// Configs of a kind share a row over as many blocks in the same way.
+/// Configs of a kind are of one variant and share a row over equally many blocks.
 using Kind = std::pair<std::string, int>;
 
 Kind kind_of(const Config& config) { return {config.variant, std::max(config.cluster, config.split)}; }
 
-/// Of few and far neighbours less is believed; what none of them knows is expected to be slower than predicted.
+/// The correction of a prediction by neighbours. Few or distant neighbours count less; a config unknown to all is
+/// expected to be slower than predicted.
 double correction(const Config& config, const Traits& traits, std::span<const Experience> experiences) {
   if (experiences.empty()) return 0;
   const std::string text = generator::to_text(config);
@@ -210,7 +214,7 @@ double correction(const Config& config, const Traits& traits, std::span<const Ex
   return sum / weight;
 }
 
-/// The problem's space, each config with its predicted loss, the least first.
+/// The problem's space with the predicted loss of each config, lowest first.
 using Scored = std::vector<std::pair<double, Config>>;
 
 void sort(Scored& scored) {
@@ -233,14 +237,14 @@ Scored scored_space(const Problem& problem, const runtime::Model& model,
   return scored;
 }
 
-/// Structures of a kind are much alike, and right or wrong together: each is as if it were slower by this, a natural
-/// logarithm, than the one of its kind before it.
+/// Structures of a kind are much alike, and right or wrong together: each is treated as slower by this (a natural
+/// logarithm) than the previous one of its kind.
 constexpr double crowding = 0.004;
 
-/// The same space, with structures of other kinds between those of one.
+/// Reorders the space so that kinds alternate.
 Scored spread_out(Scored scored) {
   std::map<Kind, int> structures_of_kind;
-  std::unordered_map<std::string, double> handicaps;  // of structures
+  std::unordered_map<std::string, double> handicaps;  // by structure
   for (auto& [loss, config] : scored) {
     const auto [handicap, is_new] = handicaps.try_emplace(structure_of(config));
     if (is_new) handicap->second = crowding * structures_of_kind[kind_of(config)]++;
@@ -272,7 +276,7 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
   constexpr double many_waves = 40;
   const double bytes = static_cast<double>(problem.columns * size_of(problem.dtype));
 
-  // Within what was recorded: products go astray beyond it.
+  // Clamps to the recorded range: products of traits extrapolate badly.
   const double threads = std::log2(block.threads / 256),
                held = std::clamp(std::log2(block.held / 16), -6., 6.),
                idle = std::clamp(-std::log2(waves), -2., 6.),
@@ -301,7 +305,7 @@ static_assert(load_weights.size() == generator::load_names.size() &&
 
 static_assert(static_cast<std::size_t>(generator::Operation::cross_entropy_backward) + 1 == operations);
 
-/// Operations on shards move what those on all classes move, and were not recorded.
+/// The recorded operation with the same memory traffic. Operations on shards were not recorded.
 generator::Operation like(generator::Operation operation) {
   using generator::Operation;
   return operation == Operation::cross_entropy_shard || operation == Operation::cross_entropy_exchange
@@ -343,7 +347,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   });
   const std::vector<Config> little_known(known, ranked.end());
   ranked.erase(known, ranked.end());
-  constexpr std::size_t new_kind_every = 3, little_known_every = 4;  // of the structures
+  constexpr std::size_t new_kind_every = 3, little_known_every = 4;  // counted in structures
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
@@ -354,7 +358,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
     order.push_back(config);
     return structures.insert(structure_of(config)).second;
   };
-  // The first, from `next` on, of a structure that the order has not yet.
+  // Adds the first config, from `next` on, whose structure is new in the order.
   const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next,
                             bool of_a_new_kind) {
     next = std::find_if(next, list.end(), [&](const Config& other) {
@@ -363,7 +367,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
     if (next != list.end()) add(*next);
   };
   auto next_of_a_kind = ranked.cbegin(), next_little_known = little_known.cbegin();
-  std::size_t little_known_place = little_known_every;  // of the next of them, or as soon as there is one
+  std::size_t little_known_place = little_known_every;  // where the next of them goes, or later
   for (const Config& config : ranked) {
     if (!add(config)) continue;
     if (structures.size() % new_kind_every == new_kind_every - 1) add_next(ranked, next_of_a_kind, true);

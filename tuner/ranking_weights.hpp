@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Made by `ce_replay fit`; not edited by hand.
+/// Written by `ce_replay fit`; not edited by hand.
 
 #include <array>
 

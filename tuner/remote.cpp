@@ -30,10 +30,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_measurements = 64;
-/// A hook says so where there is no document.
+/// The exit status with which a hook says that there is no document.
 constexpr int nothing_there = 1;
 
-/// Of a hook that hangs, not every search is to wait.
+/// No hook is called for this long after one hung, so that not every search waits for it.
 constexpr std::chrono::seconds rest_after_hanging{60};
 std::atomic<Clock::rep> rests_until = 0;
 
@@ -41,7 +41,8 @@ void say_once(const char* variable, std::string_view problem) {
   log_once(LogLevel::warning, fmt::format("{}: {}; tuning goes on without it", variable, problem));
 }
 
-/// What the command that a variable names says. \returns nothing where it is not set, rests or fails
+/// The output of the command in a variable. \returns nothing if the variable is not set, the hook is paused, or it
+/// fails
 std::optional<ProgramEnd> run_hook(const char* variable, const std::string& name, std::string_view input) {
   const auto command = environment_variable(variable);
   if (!command || Clock::now().time_since_epoch().count() < rests_until) return std::nullopt;
@@ -61,13 +62,13 @@ std::string problem_of_end(const ProgramEnd& end) {
   return fmt::format("exit status {}{}", end.status, line.empty() ? "" : ": " + line);
 }
 
-/// A time that no clock shows yet would decide for ever.
+/// A time in the future would win for ever.
 std::string latest_time() {
   constexpr std::time_t a_day = 24 * 60 * 60;
   return utc_text({.tv_sec = std::time(nullptr) + a_day, .tv_nsec = 0});
 }
 
-/// \throws InvalidArgument for what is no final of the key
+/// \throws InvalidArgument if it is not a final of the key
 std::vector<cache::Measurement> final_in(const std::string& text, const cache::Key& key) {
   std::istringstream lines(text);
   std::vector<cache::Measurement> list = cache::read_export(lines, "the document");

@@ -19,14 +19,14 @@ namespace {
 /// Spills of a few registers may still win; arrays in local memory never do.
 constexpr int most_local_bytes = 256;
 
-/// Of the budget, for all that is timed. The rest is for what a first call does besides: it opens the database, writes down
-/// what was timed, loads the winner.
+/// The share of the budget for all timing. The rest is for the first call's other work: opening the database, storing
+/// the measurements, loading the winner.
 constexpr double share_of_turns = 0.96;
 
-/// Turns that are taken for each that is wanted.
+/// Attempts for each wanted turn, at most.
 constexpr std::size_t most_attempts = 2;
 
-/// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
+/// More scratch memory, and so more rows, would not change the result: the device is full many times over.
 constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
 std::int64_t scratch_of_search(const runtime::Device& device, const Settings& settings) {
@@ -34,10 +34,10 @@ std::int64_t scratch_of_search(const runtime::Device& device, const Settings& se
                                     : std::min(enough_scratch, usual_scratch(device));
 }
 
-/// Whether measurements of so many rows are of when memory was short.
+/// Whether so few rows were measured that memory must have been short.
 bool are_too_few(std::int64_t measured, std::int64_t rows) { return 2 * measured < rows; }
 
-/// Tells of a first launch, however it ends.
+/// Reports a first launch and its end, whatever happens.
 class FirstLaunch {
  public:
   FirstLaunch(const Hooks& hooks, std::string config) : hooks_(hooks), config_(std::move(config)) {
@@ -58,7 +58,7 @@ class FirstLaunch {
 
 bool is_of_short_memory(const runtime::Device& device, const Settings& settings,
                         const generator::Problem& problem, const cache::Measurement& measurement) {
-  // The memory is asked for only where it matters.
+  // The free memory is only queried if needed.
   return are_too_few(measurement.rows, problem.rows) &&
          are_too_few(measurement.rows, rows_that_fit(problem, scratch_of_search(device, settings)));
 }
@@ -90,7 +90,7 @@ void Search::survey() {
   for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);
 
   const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
-  // Who decides with fewer rows than were timed before is not heard.
+  // Measurements with fewer rows than there are finals for are ignored.
   for (const cache::Measurement& measurement : measurements)
     if (measurement.stage > 0)
       problem_.rows = std::clamp(measurement.rows, problem_.rows, generator::bucketed(problem_).rows);
@@ -107,22 +107,22 @@ void Search::survey() {
       in_final[place->second] = false;
     else if (measurement.stage > 0 && !are_too_few(measurement.rows, rows))
       in_final[place->second] = unfinished_because(measurement).empty();
-    // Times of other rows cannot be held against those of this search.
+    // Times with other rows cannot be compared with those of this search.
     if (!entrant.out && measurement.rows == rows) entrant.median_us = measurement.median_us;
   }
   decided_ = !settings_.again && std::find(in_final.begin(), in_final.end(), true) != in_final.end();
-  // Where all that the bound allows were rejected, as many others are looked at.
+  // If all configs within the bound were rejected, as many others are tried.
   const auto rejected = static_cast<int>(
       std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return e.out; }));
   if (breadth_.most_configs > 0 && rejected >= breadth_.most_configs) breadth_.most_configs += rejected;
   known_ = static_cast<int>(
       std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return !e.is_new(); }));
-  // Where nothing is searched, no times are compared: a config that other rows were timed of is known, too.
+  // In an exhaustive search no times are compared: a config counts as known even if other rows were timed.
   if (is_over()) known_ = static_cast<int>(std::count(tried.begin(), tried.end(), true));
 }
 
-/// A winner that the database knows stays, unless more is asked for than was looked at: how the medians of
-/// another final compare with those of the first is noise.
+/// Whether nothing is left to do. A known winner stays, unless a wider search is asked for: comparing the medians of
+/// another final with those of the first would be noise.
 bool Search::is_over() const {
   return decided_ && (breadth_.strategy != Strategy::exhaustive || known_ == configs());
 }
@@ -150,8 +150,8 @@ Search::Clock::time_point Search::deadline(double share) const {
                       std::chrono::duration<double>(settings_.budget_s * share));
 }
 
-/// The first that works is waited for, however long it takes: there must be a winner. Another search may know it. Where
-/// the end is set, some of the time until then is left for turns.
+/// The first working config is waited for without limit: there must be a winner, and another search may find it. If the
+/// end is set, some of the time until then is reserved for turns.
 Search::Clock::time_point Search::end_of_screening(std::span<const std::size_t> left) const {
   constexpr double share_until_end = 0.85;
   const int found = measured();
@@ -192,9 +192,9 @@ void Search::screen(const Round& round, int number) {
   std::vector<std::size_t> left = round.entrants;
   std::erase_if(left, [this](std::size_t entrant) { return looked_at_.contains(entrant); });
   if (left.empty()) return;
-  // Where one screening used its time up, there is none for another.
+  // If one screening used up its time, there is none for another.
   if (Clock::now() >= end_of_screening({})) return cut_short(left.size());
-  // The compilers are at work while the device is made ready.
+  // The compilers work while the device is prepared.
   for (const std::size_t entrant : left) build_ahead(entrant);
   prepare_device();
 
@@ -211,8 +211,8 @@ void Search::screen(const Round& round, int number) {
   }
 }
 
-/// Nothing where the time is up. Until one is measured, what had been begun by then is waited for: else a search with
-/// little time would begin with the same again and again.
+/// Returns nothing if the time is up. Until one config is measured, running builds are waited for: otherwise a search
+/// with little time would begin with the same ones again and again.
 std::optional<BuildAhead::Ready> Search::next_ready(std::span<const std::size_t> left) {
   std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening(left));
   if (ready || measured() > 0) return ready;
@@ -220,7 +220,7 @@ std::optional<BuildAhead::Ready> Search::next_ready(std::span<const std::size_t>
   return ahead_->next_begun();
 }
 
-/// Says so in the environment where too few were ready.
+/// Notes in the environment if too few configs were ready.
 void Search::cut_short(std::size_t left) {
   const int few = measured();
   const bool enough = breadth_.strategy != Strategy::exhaustive && few >= breadth_.least_configs;
@@ -229,7 +229,7 @@ void Search::cut_short(std::size_t left) {
       fmt::format("only {} of {} configs were ready in time", few, static_cast<std::size_t>(few) + left);
 }
 
-/// Once, whichever rounds ask for it. \returns whether no round had
+/// Adds a config to the builds, once. \returns whether it was new
 bool Search::build_ahead(std::size_t entrant) {
   if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return false;
   if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_);
@@ -238,8 +238,8 @@ bool Search::build_ahead(std::size_t entrant) {
   return true;
 }
 
-/// Compilers that would wait for the slowest of a screening begin with what the next one is going to look at, as far as
-/// that can be told.
+/// Lets idle compilers, which would wait for the slowest build of a screening, begin with the likely configs of the
+/// next one.
 void Search::build_likely(int number) {
   std::size_t idle = ahead_->idle();
   if (idle == 0 || breadth_.most_configs > 0) return;
@@ -251,7 +251,7 @@ void Search::build_likely(int number) {
   }
 }
 
-/// No round takes what is still being built then.
+/// Stops building; no later round uses the builds that are still running.
 void Search::end_builds() {
   if (!ahead_) return;
   ahead_->stop();
@@ -259,12 +259,12 @@ void Search::end_builds() {
   ahead_.reset();
 }
 
-/// Makes it a contender, or quarantines it. What is known already is not timed.
+/// Makes a config a contender, or quarantines it. A known config is not timed again.
 void Search::look_at(std::size_t entrant, const std::function<generator::Program()>& build) {
   cache::Measurement look = measurement(entrant);
   std::optional<generator::Program> program = try_to_build(entrant, look, build);
   if (!program) return;
-  device_.synchronize(device_.trial_stream());  // throws what others broke before
+  device_.synchronize(device_.trial_stream());  // throws an earlier fault of others
   const FirstLaunch launch(hooks_, look.config);
   try {
     Kernel kernel(device_, *program);
@@ -283,7 +283,7 @@ void Search::look_at(std::size_t entrant, const std::function<generator::Program
     return pass_over(entrant);
   } catch (const DeviceError& error) {
     quarantine(entrant, look, std::string("fault: ") + error.what());
-    device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
+    device_.synchronize(device_.trial_stream());  // throws if the fault has destroyed the context
     return;
   }
   if (look.samples_us.empty()) return;
@@ -292,7 +292,7 @@ void Search::look_at(std::size_t entrant, const std::function<generator::Program
   note(entrant, look);
 }
 
-/// Nothing where it does not compile, or the compiler did not get to it.
+/// The built program; nothing if it does not compile, or if the compiler itself failed.
 std::optional<generator::Program> Search::try_to_build(std::size_t entrant, cache::Measurement& look,
                                                        const std::function<generator::Program()>& build) {
   try {
@@ -315,7 +315,7 @@ std::optional<generator::Program> Search::try_to_build(std::size_t entrant, cach
   return std::nullopt;
 }
 
-/// More samples where they show that the kernel is short.
+/// Takes more samples if the kernel turns out to be short.
 void Search::take_samples(const Kernel& kernel, cache::Measurement& look) {
   const int samples = breadth_.screening_samples;
   bench_->time(kernel, samples, look);
@@ -323,7 +323,7 @@ void Search::take_samples(const Kernel& kernel, cache::Measurement& look) {
     bench_->time(kernel, more, look);
 }
 
-/// As if it had been passed over, until something compiles.
+/// Marks a config as not tried, until some config compiles.
 void Search::refuse(std::size_t entrant, cache::Measurement measurement, const CompileError& error) {
   const std::string reason = std::string("does not compile: ") + error.log();
   if (compiler_works_) return quarantine(entrant, std::move(measurement), reason);
@@ -340,7 +340,7 @@ void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std
   entrants_[entrant].out = true;
 }
 
-/// Of this search only: memory is not always short.
+/// Excluded from this search only: memory may not be short next time.
 void Search::pass_over(std::size_t entrant) {
   if (!passed_over_) passed_over_ = std::current_exception();
   entrants_[entrant].out = true;
@@ -356,8 +356,8 @@ void Search::note(std::size_t entrant, const cache::Measurement& measurement) {
 
 // ---- turns ---------------------------------------------------------------------------------------------
 
-/// Those that another search screened, as many at once as there are compilers. \returns those that take part; none where
-/// the end comes first
+/// Builds configs that another search screened, in parallel. \returns the configs that take part; none if the end comes
+/// first
 std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& entrants) {
   std::vector<std::size_t> missing;
   std::vector<generator::Config> configs;
@@ -379,7 +379,7 @@ std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& e
 }
 
 void Search::take_turns(const Round& round) {
-  // Once there have been turns, what is left of the budget says whether there are more.
+  // After the first turns, the remaining budget determines whether there are more.
   const auto ends_in_time = [&](Clock::time_point begin) {
     return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <=
            std::min(deadline(share_of_turns), settings_.end);
@@ -424,7 +424,7 @@ void Search::take_turns(const Round& round) {
   }
 }
 
-/// Keeps the samples of steady turns; of all, and says so, where too few were steady.
+/// Keeps the samples of steady turns; if too few were steady, keeps those of all turns, and notes it.
 void Search::believe(std::span<const Turn> turns, std::span<Contender* const> contenders) {
   if (turns.empty()) return;
   std::vector<const Turn*> believed = steady_of(turns, references_us_);
@@ -441,8 +441,8 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
   }
 }
 
-/// Every contender that had turns. Only those of the last round had all turns beside each other: one that was left
-/// behind before may have the smaller median, of when the machine was faster.
+/// Stores every contender that had turns. Only those of the last round had all turns side by side: a contender that
+/// left earlier may have the smaller median, from a time when the machine was faster.
 void Search::end_turns() {
   if (!bench_) return;
   runtime::Environment environment = bench_->environment(references_us_);
@@ -460,7 +460,7 @@ void Search::end_turns() {
     right.push_back(contender.measurement.compile_key);
   }
   if (!right.empty()) cache_.keep_verified(right, machine_of(device_));
-  // At once: who finds samples in turns takes the search for finished.
+  // All at once: a database with samples in turns counts as a finished search.
   if (!measured.empty()) cache_.add(measured);
 }
 

@@ -23,37 +23,37 @@
 
 namespace ce::tuner {
 
-/// Whether a search would time at least twice as many rows now: then the measurement does not end the matter.
+/// Whether a search would time at least twice as many rows now: then the measurement is not final.
 [[nodiscard]] bool is_of_short_memory(const runtime::Device& device, const Settings& settings,
                                       const generator::Problem& problem,
                                       const cache::Measurement& measurement);
 
-/// Compiles, verifies and times what a Strategy asks for, and writes everything down. What the database knows
-/// is not measured again.
+/// Compiles, verifies and times the configs that a Strategy asks for, and stores the results. Known measurements are
+/// not repeated.
 class Search {
  public:
   /// All references must outlive the search.
   Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
          const generator::Problem& problem);
 
-  /// \throws Error(interrupted) when asked to stop; DeviceError where a fault took the context with it
+  /// \throws Error(interrupted) when asked to stop; DeviceError if a fault destroyed the context
   void run();
 
-  /// Whether run() has nothing to do.
+  /// Whether run() would do nothing.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] Effort effort() const { return {configs(), known_, compiled_, seconds()}; }
-  /// What is still compiling when nothing is looked at any more: to be kept until it has come to an end.
+  /// The builds that still run at the end of the search; keep the object until they have ended.
   [[nodiscard]] std::unique_ptr<BuildAhead> unfinished() { return std::move(unfinished_); }
 
  private:
   using Clock = BuildAhead::Clock;
 
-  /// What a config that was built in this search needs to be timed again.
+  /// A config that was built in this search, kept to be timed again.
   struct Contender {
     Kernel kernel;
-    std::vector<generator::Source> sources;  ///< whose binaries the database keeps if it has turns
-    cache::Measurement measurement;          ///< of its turns
-    int round = 0;                           ///< the last one that it had turns in
+    std::vector<generator::Source> sources;  ///< their binaries are stored if the config has turns
+    cache::Measurement measurement;          ///< with the samples of its turns
+    int round = 0;                           ///< the last round in which it had turns
   };
 
   [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
@@ -99,30 +99,30 @@ class Search {
   cache::Key key_;
   std::int64_t scratch_bytes_;
   std::vector<generator::Config> configs_;      ///< most promising first
-  std::vector<Entrant> entrants_;               ///< one for each
-  std::map<std::string, std::string> digests_;  ///< of the templates, by variant
+  std::vector<Entrant> entrants_;               ///< one for each config
+  std::map<std::string, std::string> digests_;  ///< digests of templates, by variant
   runtime::Environment environment_;
   bool decided_ = false;  ///< the database holds measurements in turns
-  int known_ = 0;         ///< configs that the database knew when the search began
+  int known_ = 0;         ///< number of configs known when the search began
   int compiled_ = 0;
-  bool screened_ = false;  ///< in this search
-  /// Measurements of configs that did not compile, for as long as nothing has: then it is the compiler that may be at fault.
+  bool screened_ = false;  ///< whether this search screened
+  /// Measurements of configs that failed to compile, as long as none has compiled: then the compiler may be at fault.
   std::vector<cache::Measurement> refused_;
   bool compiler_works_ = false;
 
   std::optional<Verifier> verifier_;
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
-  int rounds_ = 0;                           ///< in turns
-  std::size_t turns_taken_ = 0;              ///< of every contender that is still in
-  Clock::duration of_a_contender_{};         ///< the last turn took, each
-  std::vector<float> references_us_;         ///< of all turns so far
-  std::string disturbance_;                  ///< why the turns are not to be trusted; empty where they are
-  std::string cut_short_;                    ///< how few configs took part; empty where they were enough
-  std::exception_ptr passed_over_;           ///< why the first was
-  std::unique_ptr<BuildAhead> ahead_;        ///< of the screenings
-  std::vector<std::size_t> ahead_entrants_;  ///< whose configs it builds, by its index
-  std::set<std::size_t> looked_at_;          ///< of these
+  int rounds_ = 0;                           ///< number of rounds in turns
+  std::size_t turns_taken_ = 0;              ///< turns of every remaining contender
+  Clock::duration of_a_contender_{};         ///< time of a contender in the last turn
+  std::vector<float> references_us_;         ///< reference times of all turns so far
+  std::string disturbance_;                  ///< why the turns are not trusted; empty if they are
+  std::string cut_short_;                    ///< how few configs took part; empty if enough
+  std::exception_ptr passed_over_;           ///< why the first one was passed over
+  std::unique_ptr<BuildAhead> ahead_;        ///< builds for screenings
+  std::vector<std::size_t> ahead_entrants_;  ///< the entrants that it builds, by its index
+  std::set<std::size_t> looked_at_;          ///< those of them that were tried
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

@@ -17,7 +17,7 @@ constexpr std::pair<Strategy, std::string_view> names[] = {
 
 std::size_t count(int number) { return static_cast<std::size_t>(std::max(0, number)); }
 
-/// Those that were measured, fastest first; equals as they were ranked.
+/// The measured entrants, fastest first; equal ones in ranking order.
 Indices by_time(std::span<const Entrant> entrants) {
   Indices measured;
   for (std::size_t i = 0; i < entrants.size(); ++i)
@@ -28,7 +28,7 @@ Indices by_time(std::span<const Entrant> entrants) {
   return measured;
 }
 
-/// The first of each of the first structures that is not quarantined.
+/// The first config of each of the first structures that is not quarantined.
 Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
   Indices chosen;
   std::set<std::size_t> structures;
@@ -37,9 +37,9 @@ Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
   return chosen;
 }
 
-/// The most promising configs of each of the fastest structures, every load among them: a wrong one costs the most. Of
-/// many structures a few each, and not the other way round: which structures are the fastest is told by few samples of
-/// one config each.
+/// The most promising configs of each of the fastest structures, including every load: a wrong load costs the most. A
+/// few configs of many structures are tried rather than many of a few, since the choice of the fastest structures rests
+/// on few samples of one config each.
 Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
   std::vector<std::size_t> best;
   for (const std::size_t i : by_time(entrants))
@@ -48,7 +48,7 @@ Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
       best.push_back(entrants[i].structure);
   Indices chosen;
   for (const std::size_t structure : best) {
-    Indices own, others;  // with a load that a more promising one has
+    Indices own, others;  // other configs with a load that is among `own`
     std::set<int> loads;
     for (std::size_t i = 0; i < entrants.size(); ++i)
       if (entrants[i].structure == structure && !entrants[i].out)
@@ -66,11 +66,11 @@ Indices all(std::span<const Entrant> entrants) {
   return chosen;
 }
 
-/// The most promising is always among them: it is what would run without a search.
+/// Draws at random. The most promising config is always included: it would run without a search.
 Indices drawn(const Breadth& breadth, std::span<const Entrant> entrants) {
   Indices chosen = all(entrants);
   std::erase_if(chosen, [&](std::size_t i) { return entrants[i].out; });
-  // Not std::shuffle(), whose order differs between standard libraries.
+  // std::shuffle() would give another order in each standard library.
   std::mt19937_64 engine(breadth.seed);
   for (std::size_t i = chosen.size(); i > 2; --i) std::swap(chosen[i - 1], chosen[1 + engine() % (i - 1)]);
   chosen.resize(std::min(chosen.size(), count(breadth.drawn)));
@@ -79,7 +79,7 @@ Indices drawn(const Breadth& breadth, std::span<const Entrant> entrants) {
 
 Round screening(std::string_view name, const Breadth& breadth, std::span<const Entrant> entrants,
                 const Indices& chosen) {
-  // What was looked at before counts against the bound, and is not looked at again.
+  // Entrants that were tried before count against the bound, and are not tried again.
   auto looked_at = static_cast<std::size_t>(
       std::count_if(entrants.begin(), entrants.end(), [](const Entrant& e) { return !e.is_new(); }));
   Round round{.name = name, .samples = breadth.screening_samples};
@@ -91,7 +91,7 @@ Round screening(std::string_view name, const Breadth& breadth, std::span<const E
   return round;
 }
 
-/// The fastest of all that were screened, or of those that have been in turns before.
+/// The fastest of all screened entrants or, with `again`, of those that have had turns.
 Round in_turns(std::string_view name, std::span<const Entrant> entrants, bool again, int most, int samples) {
   Round round{.name = name, .samples = samples, .in_turns = true};
   for (const std::size_t i : by_time(entrants))
@@ -99,7 +99,7 @@ Round in_turns(std::string_view name, std::span<const Entrant> entrants, bool ag
   return round;
 }
 
-/// Between those of the fastest that the samples so far hardly tell apart; nothing where there is but one.
+/// A round between the fastest entrants that the samples hardly distinguish; nothing if there is only one.
 std::optional<Round> play_off(std::string_view name, const PlayOff& play_off, int samples_so_far,
                               std::span<const Entrant> entrants) {
   Round round = in_turns(name, entrants, true, play_off.most, play_off.samples);

@@ -25,7 +25,7 @@ TrialMemory::TrialMemory(runtime::Device& device, generator::Trial trial)
     for (const std::size_t argument : tensor.arguments)
       std::memcpy(reinterpret_cast<std::byte*>(&trial_.arguments) + argument, &pointer, sizeof pointer);
   }
-  // Other kernels had this memory before. And the kernel that does this is loaded here, not beside one under trial.
+  // Other kernels used this memory before. The copy kernel is loaded here, not beside a kernel under trial.
   reset_eviction_priorities();
   device_.synchronize(device_.trial_stream());
 }

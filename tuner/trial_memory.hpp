@@ -12,20 +12,20 @@
 
 namespace ce::tuner {
 
-/// The tensors of one Trial, in memory of the tuner's own. The caller's data is never involved.
+/// The tensors of one Trial, in the tuner's own memory. The caller's data is never involved.
 class TrialMemory {
  public:
   /// \throws DeviceError when memory is short
   TrialMemory(runtime::Device& device, generator::Trial trial);
 
-  /// Sets what a run changes back to what it was, in order on the trial stream.
+  /// Restores what a run changes, in order on the trial stream.
   void restore();
-  /// L2 may evict the inputs as if no kernel had asked it to keep them, from here on in order on the trial stream.
+  /// Resets the priority of the inputs in L2 to normal, in order on the trial stream.
   void reset_eviction_priorities();
   /// Enqueues the kernel on the trial stream.
   /// \param most_clusters  as for Kernel::launch()
   void launch(const Kernel& kernel, std::int64_t most_clusters = 0) const;
-  /// restore(), launch(), and the bytes of every tensor after that.
+  /// Calls restore() and launch(). \returns the bytes of every tensor afterwards
   [[nodiscard]] std::vector<std::vector<std::byte>> run(const Kernel& kernel, std::int64_t most_clusters = 0);
 
   [[nodiscard]] const generator::Trial& trial() const noexcept { return trial_; }
@@ -33,7 +33,7 @@ class TrialMemory {
  private:
   struct Slot {
     runtime::Buffer memory;
-    runtime::Buffer pristine;  ///< a copy, for tensors that a run changes and that are no repeated byte
+    runtime::Buffer pristine;  ///< a backup of a changed tensor, unless it is one repeated byte
   };
 
   /// Fills memory with the tensor's initial bytes, repeated.

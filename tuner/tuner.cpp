@@ -22,7 +22,7 @@
 namespace ce::tuner {
 namespace {
 
-/// The configs of one key that were quarantined with today's templates, and not measured since.
+/// The configs of one key that were quarantined with current templates, and not measured since.
 std::set<std::string> quarantined(std::span<const cache::Measurement> measurements,
                                   generator::Operation operation) {
   std::set<std::string> out;
@@ -80,7 +80,7 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
       if (layer.cache.pin(wanted))
         if (auto decision = known_to(layer); decision && !decision->pinned.empty()) return decision;
   if (is_finished(own)) return own;
-  std::optional<Decision> unfinished;  // the nearest
+  std::optional<Decision> unfinished;  // of the nearest layer
   for (const cache::Layer& layer : cache_.lower()) {
     auto decision = known_to(layer);
     if (!decision) continue;
@@ -219,7 +219,7 @@ bool Tuner::search_ceiling(generator::Operation kind, const Hooks& hooks) {
   const Hooks quiet{.stop = hooks.stop};
   Search search(device_, cache_, settings, quiet, problem);
   search.run();
-  if (is_past_end()) return false;  // the fastest of a part of them would be too low a ceiling
+  if (is_past_end()) return false;  // the fastest of a subset would be too low a ceiling
   if (known_winner(problem)) return true;
   throw Error(ErrorKind::verification,
               fmt::format("no kernel that measures the ceiling of {} works", generator::name(kind)));
@@ -232,7 +232,7 @@ double Tuner::time_ceiling(generator::Operation kind) {
   if (!decision)
     throw Error(ErrorKind::verification,
                 fmt::format("the ceiling of {} has no winner", generator::name(kind)));
-  // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
+  // The winner is timed again: the ceiling of this run, not of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   const Kernel kernel(device_, build(device_, cache_, problem, decision->winner.config));
   cache::Measurement again;

@@ -35,11 +35,11 @@ constexpr std::array logs{"-wal", "-journal", "-shm"};
 
 bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
 
-/// Where the new file is made. As long as it is there beside a file that is set aside, that repair goes on.
+/// The path at which the new file is made. While it exists beside a file that was set aside, that repair is unfinished.
 fs::path draft_of(const fs::path& aside) { return aside.string() + "-draft"; }
 
-/// A name that no file has, nor its draft or a log: PATH.corrupt-20300131T120000Z, then PATH.corrupt-20300131T120000Z-2
-/// and so on.
+/// A free name, also for its draft and logs: PATH.corrupt-20300131T120000Z, then PATH.corrupt-20300131T120000Z-2 and so
+/// on.
 fs::path name_aside(const fs::path& path) {
   std::string date;
   for (const char c : utc_now().substr(0, 19))
@@ -61,7 +61,7 @@ void remove_logs(const fs::path& path) {
   for (const char* log : logs) fs::remove(path.string() + log);
 }
 
-/// What name_aside() adds to a name, from `at` on. \returns where it ends, or npos
+/// Finds the suffix of name_aside() in a name, from `at` on. \returns where it ends, or npos
 std::size_t end_of_date(const std::string& name, std::size_t at) {
   constexpr std::string_view pattern = "00000000T000000Z", digits = "0123456789";
   for (const char wanted : pattern) {
@@ -77,14 +77,14 @@ std::size_t end_of_date(const std::string& name, std::size_t at) {
 
 struct DraftFile {
   fs::path path, aside;
-  bool is_log = false;  ///< of SQLite's, beside the draft
+  bool is_log = false;  ///< SQLite's log of the draft
 };
 
-/// All files with the names of drafts of repairs of the file, whosever they are.
+/// All files with the names of drafts of repairs of the file, whoever owns them.
 std::vector<DraftFile> files_of_drafts(const fs::path& path) {
   const std::string beginning = path.filename().string() + ".corrupt-";
   std::vector<DraftFile> found;
-  std::error_code error;  // what cannot be listed has none that could be found
+  std::error_code error;  // a folder that cannot be listed counts as empty
   for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     if (!name.starts_with(beginning)) continue;
@@ -99,8 +99,8 @@ std::vector<DraftFile> files_of_drafts(const fs::path& path) {
   return found;
 }
 
-/// What a repair has set aside that has not ended; nothing where there is none.
-/// \param own  of this user, whose draft is a file that it has created; else of another user
+/// The file that an unfinished repair has set aside; nothing if there is none.
+/// \param own  whether the draft must belong to this user; else to another user
 std::optional<fs::path> unfinished(const fs::path& path, bool own) {
   for (const DraftFile& file : files_of_drafts(path))
     if (!file.is_log && fs::is_regular_file(fs::symlink_status(file.aside)) && is_own_file(file.path) == own)
@@ -108,7 +108,7 @@ std::optional<fs::path> unfinished(const fs::path& path, bool own) {
   return std::nullopt;
 }
 
-/// Only those that this user has made.
+/// Removes drafts that this user has made.
 void remove_drafts(const fs::path& path) {
   for (const DraftFile& file : files_of_drafts(path))
     if (is_own_file(file.path)) fs::remove(file.path);
@@ -117,7 +117,7 @@ void remove_drafts(const fs::path& path) {
 void move_logs(const fs::path& path, const fs::path& aside) {
   for (const char* log : logs) {
     if (is_there(aside.string() + log))
-      continue;  // a program that opened the damaged file meanwhile has begun another one
+      continue;  // a program that had the damaged file open meanwhile has created a new log
     std::error_code error;
     fs::rename(path.string() + log, aside.string() + log, error);
     if (error && error != std::errc::no_such_file_or_directory)
@@ -131,8 +131,8 @@ void move_back(const fs::path& path, const fs::path& aside) {
   fs::rename(aside, path);
 }
 
-/// The file first. While there is none at the path no program finds its logs there, and one that found them before sees that
-/// the file has moved. Where one of them cannot be moved all stay.
+/// The file is moved first. While there is none at the path, no program finds its logs there; a program that found them
+/// before sees that the file has moved. If one of them cannot be moved, all stay.
 void move_aside(const fs::path& path, const fs::path& aside) {
   fs::rename(path, aside);
   try {
@@ -143,7 +143,7 @@ void move_aside(const fs::path& path, const fs::path& aside) {
   }
 }
 
-/// A new file, or one of this user's that is begun anew; never what a link leads to.
+/// Creates a new draft, or empties this user's old one; never follows a link.
 std::unique_ptr<Store> create_draft(const fs::path& draft) {
   remove_logs(draft);
   {  // closed before SQLite has locks on it
@@ -162,7 +162,7 @@ std::unique_ptr<Store> create_draft(const fs::path& draft) {
   return std::move(opened.store);
 }
 
-/// Nothing is at the path but logs that SQLite began for programs that had the damaged file open.
+/// Removes logs at the path, where there is no file: SQLite created them for programs that had the damaged file open.
 void put_in_place(std::unique_ptr<Store> store, const fs::path& aside, const fs::path& path) {
   const fs::path draft = draft_of(aside);
   store.reset();
@@ -184,7 +184,7 @@ std::string counted(const Store::Counts& counts) {
                      counts.binaries);
 }
 
-/// SQLite leaves an index of the log, and an empty log where there was none.
+/// SQLite leaves an index of the log, and an empty log if there was none.
 void remove_leftovers_of_reading(const fs::path& aside) {
   ::unlink((aside.string() + "-shm").c_str());
   const std::string log = aside.string() + "-wal";
@@ -219,7 +219,8 @@ Repair into_new_file(const fs::path& path, const std::string& cause) {
     const Salvaged before = salvage(path, *store);
     move_aside(path, aside);
     try {
-      // What others have committed since. Who does so from now on sees that the file has moved, and does it again.
+      // Copies what others have committed since. Whoever commits from now on sees that the file has moved, and commits
+      // again.
       salvage(aside, *store, before);
       counts = store->counts();
       put_in_place(std::move(store), aside, path);
@@ -235,7 +236,7 @@ Repair into_new_file(const fs::path& path, const std::string& cause) {
   return {.memory = nullptr, .report = set_aside_as(path, aside, cause, counts)};
 }
 
-/// As into_new_file() where that was interrupted: anew, as it is not known how far that had come.
+/// Redoes an interrupted into_new_file() from the start, since its progress is unknown.
 void finish(const fs::path& path, const fs::path& aside) {
   move_logs(path, aside);
   auto store = create_draft(draft_of(aside));
@@ -247,8 +248,9 @@ void finish(const fs::path& path, const fs::path& aside) {
            set_aside_as(path, aside, "and the process that repaired it was killed", counts));
 }
 
-/// Its holder may give the path to another file, by creating it or by setting a damaged one aside.
-/// \throws Locked where another has it for too long; DatabaseError where there are no locks
+/// Takes the lock with which a process may replace the file at the path, by creating it or by setting a damaged one
+/// aside.
+/// \throws Locked if another process holds it for too long; DatabaseError if the file system has no locks
 FileLock repair_lock_of(const fs::path& path) {
   constexpr std::chrono::seconds most{10};
   const auto deadline = std::chrono::steady_clock::now() + most;
@@ -261,18 +263,18 @@ FileLock repair_lock_of(const fs::path& path) {
   }
 }
 
-/// \throws Locked
+/// Like repair_lock_of(); nothing if the file system has no locks. \throws Locked
 std::optional<FileLock> repair_lock_where_there_are_locks(const fs::path& path) {
   try {
     return repair_lock_of(path);
   } catch (const Locked&) {
     throw;
   } catch (const DatabaseError&) {
-    return std::nullopt;  // then nothing can be set aside there either
+    return std::nullopt;  // without locks, no file can be set aside there either
   }
 }
 
-/// Only for the holder of the repair lock.
+/// Must only be called by the holder of the repair lock.
 void finish_what_was_interrupted(const fs::path& path) {
   try {
     if (const auto aside = unfinished(path, true)) finish(path, *aside);
@@ -303,7 +305,7 @@ DatabaseError being_repaired(const fs::path& path) {
                   path.string()));
 }
 
-/// A link to nothing is nothing.
+/// Whether there is no file at the path. A dangling link counts as none.
 bool is_missing(const fs::path& path) {
   std::error_code unknown;
   return fs::status(path, unknown).type() == fs::file_type::not_found;

@@ -32,8 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A table is given up after as many numbers without a row that can be read: what the file could hold, and not for
-/// minutes.
+/// A table is given up after this many row ids without a readable row: as many as the file could hold, and few enough
+/// to take less than minutes.
 std::int64_t most_holes_of(const fs::path& file) {
   constexpr std::int64_t fewest_bytes_of_a_row = 32, most = 1'000'000;
   return std::min(bytes_on_disk(file) / fewest_bytes_of_a_row, most);
@@ -41,7 +41,7 @@ std::int64_t most_holes_of(const fs::path& file) {
 
 constexpr std::size_t rows_at_once = 1000;
 
-/// CROSS JOIN keeps the order: everything is found by its row, and no index, which may be damaged too, is asked.
+/// CROSS JOIN keeps the order: everything is found by its row id, and no index, which may be damaged too, is used.
 std::string select_measurements() {
   return fmt::format(R"sql(
   SELECT {}, m.identity, m.id
@@ -58,13 +58,12 @@ constexpr const char* all_binaries = R"sql(
   SELECT compile_key, image, digest, compiler, name, rowid
   FROM binaries NOT INDEXED WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid)sql";
 
-/// A table in the order of its rows' numbers. Where a page cannot be read, the numbers behind it are tried one by
-/// one.
+/// Reads a table in the order of its row ids. If a page cannot be read, it tries the following ids one by one.
 class Rows {
  public:
-  /// \param sql  selects the rows from number ?1 to ?2
-  /// \param number_column  of that, the row's number
-  /// \param after  the number of the last row that is not wanted
+  /// \param sql            selects the rows from id ?1 to ?2
+  /// \param number_column  the column of the row id
+  /// \param after          the last id to skip
   Rows(SQLite::Database& database, const std::string& sql, int number_column, const char* last_number_sql,
        std::int64_t most_holes, std::int64_t after)
       : statement_(database, sql),
@@ -73,7 +72,7 @@ class Rows {
         last_(last_of(database, last_number_sql, std::min(after, most_number - most_holes_) + most_holes_)),
         at_(after + 1) {}
 
-  /// The next row that can be read; null behind the last one.
+  /// The next readable row; null at the end.
   const Query* next() {
     while (at_ <= last_ && holes_ < most_holes_) {
       try {
@@ -104,7 +103,7 @@ class Rows {
  private:
   static constexpr std::int64_t most_number = std::numeric_limits<std::int64_t>::max() - 1;
 
-  /// Where even that cannot be read, as many are tried as are given up.
+  /// If not even the largest id can be read, as many ids are tried as before a table is given up.
   static std::int64_t last_of(SQLite::Database& database, const char* sql, std::int64_t otherwise) {
     try {
       return std::min(database.execAndGet(sql).getInt64(), most_number);
@@ -119,16 +118,16 @@ class Rows {
   }
 
   SQLite::Statement statement_;
-  std::unique_ptr<Query> query_;  ///< resets the statement, so it goes first
+  std::unique_ptr<Query> query_;  ///< resets the statement, so it is destroyed first
   int number_column_;
   std::int64_t most_holes_, last_, at_, holes_ = 0;
   bool probing_ = false, found_ = false;
 };
 
-/// \throws SQLite::Exception where not even the list of tables can be read, or names none of ours
+/// \throws SQLite::Exception if not even the list of tables can be read, or if it has none of ours
 void be_lenient(SQLite::Database& database) {
   database.exec("PRAGMA trusted_schema = OFF");
-  // Tables that can be read are, whatever became of others; nothing is written.
+  // Readable tables are used even if others are damaged; nothing is written.
   database.exec("PRAGMA writable_schema = ON");
   database.exec("PRAGMA cell_size_check = ON");
   if (!database.tableExists("measurements") && !database.tableExists("binaries"))
@@ -140,8 +139,8 @@ std::unique_ptr<SQLite::Database> leniently(std::unique_ptr<SQLite::Database> da
   return database;
 }
 
-/// The header of every file of ours (https://www.sqlite.org/fileformat2.html#the_database_header), over one that is
-/// damaged. What lies in the write-ahead log is not in the file.
+/// Writes the header of every file of ours (https://www.sqlite.org/fileformat2.html#the_database_header) over a damaged
+/// one. Data in the write-ahead log is not in the file.
 void mend_header(std::string& bytes, std::size_t page_bytes) {
   const auto put = [&](std::size_t at, std::initializer_list<std::size_t> values) {
     for (const std::size_t value : values) bytes[at++] = static_cast<char>(value & 0xff);
@@ -152,22 +151,22 @@ void mend_header(std::string& bytes, std::size_t page_bytes) {
   bytes.replace(0, magic.size(), magic);
   put(16, {page_bytes >> 8, page_bytes});
   put(18, {1, 1, 0});     // no write-ahead log; no reserved space
-  put(21, {64, 32, 32});  // shares of a page, which are fixed
+  put(21, {64, 32, 32});  // payload fractions, which are fixed
   put_number(28, bytes.size() / page_bytes);
-  put_number(92, 0);  // the number of pages above is valid for
-  put_number(24, 0);  // this change
-  put_number(32, 0);  // no free pages that could be taken
+  put_number(92, 0);  // the change counter for which the page count above is valid
+  put_number(24, 0);  // the change counter
+  put_number(32, 0);  // no freelist pages
   put_number(36, 0);
-  put_number(44, 4);  // format of the schema
-  put_number(52, 0);  // no pages that move
+  put_number(44, 4);  // schema format
+  put_number(52, 0);  // no auto-vacuum
   put_number(56, 1);  // UTF-8
   put_number(64, 0);
   put_number(60, schema_version);
 }
 
-/// In memory; null where it does not help.
+/// A copy in memory with a new header; null if that does not help.
 std::unique_ptr<SQLite::Database> open_with_mended_header(const fs::path& file) {
-  constexpr std::size_t page_bytes = 4096;  // SQLite's default, which no file of ours has changed
+  constexpr std::size_t page_bytes = 4096;  // SQLite's default, which all our files use
   std::string bytes = beginning_of(file, std::numeric_limits<int>::max());
   bytes.resize(bytes.size() / page_bytes * page_bytes);
   if (bytes.empty()) return nullptr;
@@ -178,7 +177,7 @@ std::unique_ptr<SQLite::Database> open_with_mended_header(const fs::path& file) 
   auto database =
       std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
   const auto size = static_cast<sqlite3_int64>(bytes.size());
-  // It frees the copy, also where it fails.
+  // SQLite frees the copy, even if it fails.
   if (sqlite3_deserialize(database->getHandle(), "main", copy, size, size,
                           SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
     return nullptr;
@@ -186,7 +185,7 @@ std::unique_ptr<SQLite::Database> open_with_mended_header(const fs::path& file) 
   return database;
 }
 
-/// Null where not even the list of tables can be read.
+/// Null if not even the list of tables can be read.
 std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
   try {
     return leniently(open_without_traces(file));
@@ -196,7 +195,7 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
       return leniently(std::make_unique<SQLite::Database>(file.string(), SQLite::OPEN_READONLY));
     } catch (const SQLite::Exception&) {
     }
-  try {  // without a log
+  try {  // tries without the log
     return leniently(
         std::make_unique<SQLite::Database>(immutable_uri(file), SQLite::OPEN_READONLY | SQLite::OPEN_URI));
   } catch (const SQLite::Exception&) {
@@ -208,8 +207,8 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
   }
 }
 
-/// \param after  the number of the last row that is not wanted
-/// \returns that of the last one that could be read
+/// \param after  the last row id to skip
+/// \returns the last id that could be read
 std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes,
                                std::int64_t after) {
   constexpr int id_column = identity_column + 1;
@@ -225,7 +224,7 @@ std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int
     after = row->integer(id_column);
     try {
       list.push_back(read_whole_measurement(*row, met));
-    } catch (const std::exception&) {  // it is left out, those behind it are not
+    } catch (const std::exception&) {  // this row is left out, later ones are not
     }
     if (list.size() == rows_at_once) flush();
   }
@@ -246,7 +245,7 @@ std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t
   return after;
 }
 
-/// Few, if any: those that can be read together.
+/// Pins are few, if any: they are read together.
 void copy_pins(SQLite::Database& database, Store& into) {
   try {
     if (!database.tableExists("pins")) return;
@@ -261,7 +260,7 @@ void copy_pins(SQLite::Database& database, Store& into) {
   }
 }
 
-/// What the table has, or nothing where it cannot even be found.
+/// The table's rows, or nothing if the table cannot be found.
 template <class Copy>
 std::int64_t rows_of(SQLite::Database& database, Store& into, std::int64_t most_holes, std::int64_t after,
                      const Copy& copy) {
@@ -279,7 +278,7 @@ Salvaged salvage(const fs::path& damaged, Store& into, const Salvaged& before) {
   const auto database = open_damaged(damaged);
   if (database == nullptr) return before;
   const std::int64_t most_holes = most_holes_of(damaged);
-  // What is copied becomes this user's: no code of others may.
+  // Copied binaries become this user's: those of others must not.
   const bool with_binaries = other_writer_of(damaged).empty();
   copy_pins(*database, into);
   return {

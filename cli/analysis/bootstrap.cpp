@@ -14,7 +14,7 @@ std::vector<double> resampled_medians(std::span<const float> samples, int draws,
   std::vector<float> drawn(samples.size());
   std::vector<double> medians(static_cast<std::size_t>(draws));
   for (double& found : medians) {
-    // Not a distribution of the standard library, which differ; the remainder favours no sample by much.
+    // Not a distribution of the standard library, as implementations differ; the modulo bias is negligible.
     for (float& sample : drawn) sample = samples[engine() % samples.size()];
     found = median(drawn);
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How far a median is to be trusted.
+/// Bootstrap intervals of medians.
 
 #include <cstdint>
 #include <span>
@@ -8,20 +8,20 @@
 
 namespace ce::tuner {
 
-/// The bounds between which a figure lies in the given share of all resamplings.
+/// The interval that contains a figure in the given share of all resamplings.
 struct Interval {
   double low = 0, high = 0;
 
   [[nodiscard]] bool contains(double value) const noexcept { return low <= value && value <= high; }
 };
 
-/// Medians of as many samples, drawn from these with replacement, `draws` times: how the median might have
-/// come out (Efron, 1979). The same seed draws the same.
-/// \param samples  one at least
+/// Medians of `draws` resamplings with replacement, each as large as `samples`: the distribution of the median (Efron,
+/// 1979). Equal seeds give equal draws.
+/// \param samples  at least one
 [[nodiscard]] std::vector<double> resampled_medians(std::span<const float> samples, int draws,
                                                     std::uint64_t seed);
 
-/// The middle `share` of the values, by their percentiles.
+/// The middle `share` of the values, by percentiles.
 [[nodiscard]] Interval middle(std::vector<double> values, double share);
 
 }  // namespace ce::tuner

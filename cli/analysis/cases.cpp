@@ -16,7 +16,7 @@
 namespace ce::cli {
 namespace {
 
-/// Of each device, by its text.
+/// The cases of each device, by its text.
 std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
   std::map<std::string, tuner::NoisePool> pools;
   for (const Case& problem : cases) pools[problem.key.device].add(problem.noise);
@@ -25,7 +25,7 @@ std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
   return noises;
 }
 
-/// What the newest of the newer is held against; null where there is nothing.
+/// The population to compare the newest newer one with; null if there is none.
 const tuner::Population* before_of(const Case& problem) {
   if (problem.newer.empty()) return nullptr;
   const auto before =
@@ -34,7 +34,7 @@ const tuner::Population* before_of(const Case& problem) {
   return before == problem.older.rend() ? nullptr : &*before;
 }
 
-/// Of a problem without a finding.
+/// Why a problem has no finding.
 std::string why_left_out(const Case& problem) {
   std::size_t timed = 0, doubtful = 0;
   for (const auto* measurements : {&problem.measurements, &problem.others})
@@ -52,7 +52,7 @@ std::string why_left_out(const Case& problem) {
   return "timed with other numbers of rows";
 }
 
-/// Of the runs, those of one of these configs; the populations then point to them.
+/// Removes runs of other configs; the populations then point to the remaining ones.
 std::vector<cache::Measurement> keep_runs(tuner::Population& population,
                                           const std::set<std::string>& configs) {
   std::vector<cache::Measurement> kept;
@@ -62,7 +62,7 @@ std::vector<cache::Measurement> keep_runs(tuner::Population& population,
   return kept;
 }
 
-/// \param earliest  a time that runs must come after; empty for any
+/// \param earliest  only times after this; empty for any
 void hold_against(Case& problem, const std::string& earliest) {
   std::set<std::string> shared;
   for (const cache::Measurement& measurement : problem.others) shared.insert(cache::identity_of(measurement));
@@ -98,7 +98,7 @@ std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& basel
     Case& problem = cases.emplace_back(Case{.key = key, .title = title_of(key)});
     problem.measurements = cache.history(key);
     problem.others = baseline.history(key);
-    // The winners of an export are what they were but for names of machines: only their times tell.
+    // Winners of an export have no machine names, so only their times show which measurements are equal.
     hold_against(problem, problem.others.empty() ? "" : problem.others.back().created_at);
   }
   return cases;

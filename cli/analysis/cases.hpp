@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is compared with what.
+/// Selects the populations to compare.
 
 #include <cstddef>
 #include <list>
@@ -14,51 +14,51 @@
 
 namespace ce::cli {
 
-/// One problem. The populations point into the measurements: it is moved, but not copied.
+/// The populations of one problem. They point into the measurements: a Case can be moved, but not copied.
 struct Case {
   cache::Key key;
   std::string title;
-  std::vector<cache::Measurement> measurements;  ///< of this database
-  std::vector<cache::Measurement> others;        ///< of another one
-  std::vector<tuner::Population> older, newer;   ///< the newest of each last
-  tuner::NoisePool noise{};                      ///< of all populations
+  std::vector<cache::Measurement> measurements;  ///< those in this database
+  std::vector<cache::Measurement> others;        ///< those in another database
+  std::vector<tuner::Population> older, newer;   ///< the last one of each is the newest
+  tuner::NoisePool noise{};                      ///< noise of all populations
   std::string left_out{};                        ///< why nothing is compared, in words
 };
 
-/// Notes what the populations say, and keeps of the measurements only the runs that are compared: of a large database all
+/// Computes the populations' figures, and keeps only the runs that are compared: all measurements of a large database
 /// would be gigabytes.
 void condense(Case& problem);
 
-/// The newest of the newer held against the newest of the older that were timed on as many rows, where there are
-/// both; the noise is that of all populations of a device. Of cases that were condensed. Slower ones first, see sort_by_verdict().
+/// Compares the newest newer population with the newest older one with equal rows, if there are both. The noise is that
+/// of all populations of a device. The cases must be condensed. Slower ones come first, see sort_by_verdict().
 [[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
 
-/// Each problem of the database, its newest software against what was before.
+/// The cases of all problems in the database: the newest software against older software.
 [[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
-/// The same of one problem.
+/// The case of one problem.
 [[nodiscard]] Case case_by_software(const cache::Cache& cache, const cache::Key& key);
 
-/// What only this database has against the newest that the other one knows.
+/// Cases that compare measurements in this database only with the newest in the other one.
 [[nodiscard]] std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other);
 
-/// Of these keys of a baseline, what the database has measured since the baseline was made.
+/// Cases for keys of a baseline: measurements that the database has made since the baseline was made.
 [[nodiscard]] std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
                                           const std::vector<cache::Key>& keys);
 
-/// The winners of a database that are slower with its newest software than before, as `regressions` finds them.
+/// The winners of a database that are slower with its newest software than before, as in `regressions`.
 class SlowerWinners {
  public:
   explicit SlowerWinners(const cache::Cache& cache) : SlowerWinners(cases_by_software(cache)) {}
-  /// \param cases  as cases_by_software() has them
+  /// \param cases  from cases_by_software()
   explicit SlowerWinners(const std::list<Case>& cases);
-  /// Null where nothing says that it is slower.
+  /// Null if the winner is not known to be slower.
   [[nodiscard]] const ProblemFinding* find(const cache::Key& key) const;
 
  private:
   std::map<std::string, ProblemFinding> slower_;  ///< by id
 };
 
-/// Why problems have no finding, in words, and how many for each reason.
+/// The reasons why problems have no finding, with the number of problems for each.
 [[nodiscard]] std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases);
 
 }  // namespace ce::cli

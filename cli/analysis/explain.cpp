@@ -25,7 +25,7 @@ using generator::Config;
 
 int resident_warps(const Candidate& candidate, const generator::Problem& problem,
                    const runtime::Model& model) {
-  constexpr int lanes = 32, granule = 256;  // registers are handed out to warps, so many at a time
+  constexpr int lanes = 32, granule = 256;  // registers are allocated to warps, in these granules
   constexpr int most_blocks = 32;
   const Config& config = candidate.config;
   const int registers = candidate.measurement.registers;
@@ -40,7 +40,7 @@ int resident_warps(const Candidate& candidate, const generator::Problem& problem
   return blocks * config.warps;
 }
 
-/// Those that were measured beside the winner: in its final, or, without one, on as many rows; and how they compare.
+/// Adds the configs that are comparable with the winner: those of its final or, without one, with equal rows.
 void add_finalists(Explanation& explanation) {
   const std::vector<Candidate>& ranking = explanation.decision.ranking;
   const Measurement& winner = ranking.front().measurement;
@@ -89,7 +89,7 @@ std::string ties_of(const std::vector<Finalist>& finalists) {
                      1 + std::count(others.begin(), others.end(), own), own);
 }
 
-/// Times of configs, by stage and rows: those of different ones do not compare.
+/// Times of configs, by stage and rows: others are not comparable.
 class Times {
  public:
   Times(std::span<const Measurement> measurements, const Decision& decision) {
@@ -106,7 +106,7 @@ class Times {
         rounds_[{measurement.stage, measurement.rows}][measurement.config] = measurement.median_us;
   }
 
-  /// The time of `other` over that of `config`, of the highest stage that both were in, on the most rows.
+  /// The time of `other` over that of `config`, in the highest stage that has both, with the most rows.
   [[nodiscard]] std::optional<double> ratio(const std::string& other, const std::string& config) const {
     for (const auto& [stage_and_rows, times] : rounds_) {
       const auto a = times.find(other), b = times.find(config);
@@ -151,7 +151,7 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
 std::vector<AxisEffect> axis_effects(std::span<const Measurement> measurements, const Decision& decision) {
   const Times times(measurements, decision);
   const Config& winner = decision.winner.config;
-  std::vector<const Candidate*> candidates;  // of the winner's variant
+  std::vector<const Candidate*> candidates;  // configs of the winner's variant
   for (const Candidate& candidate : decision.ranking)
     if (candidate.config.variant == winner.variant) candidates.push_back(&candidate);
   std::vector<AxisEffect> effects;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Why a config won, and how sure that is.
+/// Explains why a config won, and how certain that is.
 
 #include <optional>
 #include <span>
@@ -14,61 +14,60 @@
 
 namespace ce::tuner {
 
-/// Resamplings of each finalist, and the share of them that its interval covers.
+/// Number of resamplings of each finalist, and the share of them that an interval covers.
 inline constexpr int resamplings = 2000;
 inline constexpr double confidence = 0.95;
 
-/// A config of the stage that decided.
+/// A config in the deciding stage.
 struct Finalist {
   Candidate candidate;
-  double behind = 0;  ///< its median over the winner's, less 1
+  double behind = 0;  ///< its median over the winner's, minus 1
   Interval interval;  ///< of `behind`, from resampling both
   bool tied = false;  ///< within `tie` of the fastest median
-  /// Warps that a multiprocessor has room for, by registers, threads and dynamic shared memory; 0 where the
-  /// registers are not known.
+  /// Warps that fit a multiprocessor, by registers, threads and dynamic shared memory; 0 if the registers are not
+  /// known.
   int resident_warps = 0;
 
-  /// Whether the samples leave open which of the two is the faster.
+  /// Whether the samples do not show which of the two is faster.
   [[nodiscard]] bool is_open() const noexcept { return interval.contains(0); }
 };
 
-/// What another value of an axis costs, all others held fixed: its time over that of the winner's value,
-/// less 1.
+/// The cost of another value of an axis, with all others fixed: its time over that of the winner's value, minus 1.
 struct AxisEffect {
-  std::string axis, value, other;   ///< as configs write them; `value` is the winner's
-  std::optional<double> at_winner;  ///< of the winner itself; nothing where that was not measured
-  double median = 0;                ///< of all pairs of measured configs that differ in this alone
+  std::string axis, value, other;   ///< as in config texts; `value` is the winner's
+  std::optional<double> at_winner;  ///< for the winner itself; nothing if that was not measured
+  double median = 0;                ///< over all pairs of measured configs that differ only in this axis
   int pairs = 0;
 };
 
-/// How much of a variant's space was looked at.
+/// The share of a variant's space that was tried.
 struct Coverage {
   std::string variant;
-  int points = 0;      ///< of its template
-  int configs = 0;     ///< of these, what constraints let through
-  int tried = 0;       ///< of these, measured or rejected
-  double best_us = 0;  ///< the smallest median of the highest stage, on the winner's rows; 0 for none
+  int points = 0;      ///< in its template
+  int configs = 0;     ///< number of these that satisfy constraints
+  int tried = 0;       ///< number of these that were measured or rejected
+  double best_us = 0;  ///< the smallest median in the highest stage, with the winner's rows; 0 for none
 };
 
-/// Of the winner's variant. Only times of one stage are compared.
+/// The times of the winner's variant. Only times of one stage are compared.
 [[nodiscard]] std::vector<AxisEffect> axis_effects(std::span<const cache::Measurement> measurements,
                                                    const Decision& decision);
 
 struct Explanation {
   Decision decision;
-  std::vector<Finalist> finalists;  ///< the winner first
+  std::vector<Finalist> finalists;  ///< starts with the winner
   double fastest = 0;               ///< share of resamplings in which the winner has the smallest median
-  double near_fastest = 0;          ///< and in which it is within `tie` of that
-  std::string ties;                 ///< in words: who tied, and how that was broken
-  std::vector<AxisEffect> effects;  ///< of the winner's variant
+  double near_fastest = 0;          ///< share in which it is within `tie` of the smallest
+  std::string ties;                 ///< in words: which configs tied, and how the tie was broken
+  std::vector<AxisEffect> effects;  ///< for the winner's variant
   std::vector<Coverage> coverage;   ///< of all variants that serve the problem; empty for an unknown device
 
   [[nodiscard]] int configs() const noexcept;
   [[nodiscard]] int tried() const noexcept;
 };
 
-/// \param measurements  all of one key
-/// \returns nothing where no config was measured with today's templates
+/// \param measurements  all measurements of one key
+/// \returns nothing if no config was measured with current templates
 [[nodiscard]] std::optional<Explanation> explain(std::span<const cache::Measurement> measurements,
                                                  const cache::Key& key, const generator::Problem& problem);
 

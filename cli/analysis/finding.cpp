@@ -31,7 +31,7 @@ double median_of(std::span<const Measurement* const> runs) {
   return median(medians);
 }
 
-/// The values of one name in the environments, as one text.
+/// All values of one name in the environments, as one text.
 std::string environment_of(std::span<const Measurement* const> runs, const char* name) {
   std::set<std::string> values;
   for (const Measurement* run : runs)
@@ -40,7 +40,7 @@ std::string environment_of(std::span<const Measurement* const> runs, const char*
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
-/// Variants that both have, with other digests. Of races the maker of their ways.
+/// Variants in both with different digests; for races, the makers of their ways.
 void add_templates(std::vector<Change>& changes, const Software& before, const Software& after) {
   std::string old, now;
   bool raced = false;
@@ -72,12 +72,12 @@ void acquit(Finding& finding, std::initializer_list<const char*> names, const st
   std::erase_if(left, [&](const std::string& suspect) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return suspect == name; });
   });
-  if (left.empty() || left == finding.suspects) return;  // all of them cannot be innocent
+  if (left.empty() || left == finding.suspects) return;  // at least one of them must be the cause
   finding.suspects = std::move(left);
   finding.why += (finding.why.empty() ? "" : "; ") + why;
 }
 
-/// What the texts and binaries of both winners rule out.
+/// Removes suspects that equal texts or binaries of both winners rule out.
 void suspect(Finding& finding, const Evidence& evidence) {
   if (finding.winner.verdict == Verdict::same) return;
   for (const Change& change : finding.changes) finding.suspects.push_back(change.what);
@@ -93,7 +93,7 @@ void suspect(Finding& finding, const Evidence& evidence) {
 Evidence evidence_of(const Population& before, const Population& after) {
   const auto old = before.runs_of(before.winner), now = after.runs_of(after.winner);
   const Measurement &last_old = *old.back(), &last_now = *now.back();
-  // The key of a binary is made of its text and its compiler.
+  // The key of a binary depends on its text and its compiler.
   Evidence evidence{
       .finding = {.config_before = before.winner,
                   .config_after = after.winner,
@@ -129,7 +129,7 @@ Finding compare(const Population& before, const Population& after, const Noise& 
 }
 
 MachineMove machine_move(std::span<const Finding* const> findings) {
-  // The reference is off by itself now and then, see docs/measuring.md: a median bears it.
+  // The reference is off by chance now and then, see docs/measuring.md; a median tolerates that.
   constexpr double usual_deviation_of_reference = 0.02, sure = 3, of_median = 1.2533, of_absolute = 1.4826;
   std::vector<float> moves;
   for (const Finding* finding : findings)

@@ -23,7 +23,7 @@ using tuner::Verdict;
 
 constexpr std::array<Verdict, 4> by_weight{Verdict::slower, Verdict::unsure, Verdict::faster, Verdict::same};
 
-/// Without --all. They come by the size of their effects.
+/// Limit without --all. Findings are sorted by the size of their effects.
 constexpr std::size_t most_unsure_listed = 10;
 
 std::string interval_text(const Comparison& comparison) {
@@ -43,7 +43,7 @@ std::string suspects_text(const Finding& finding) {
                      finding.why.empty() ? "" : " (" + finding.why + ")");
 }
 
-/// Where another config is served than before; empty elsewhere.
+/// The new config, if it differs from the old one; else empty.
 std::string choice_text(const ProblemFinding& problem) {
   const Finding& finding = problem.finding;
   if (finding.config_before == finding.config_after) return {};
@@ -55,9 +55,9 @@ std::string choice_text(const ProblemFinding& problem) {
   return text + "\n";
 }
 
-/// What would settle those that are unsure; empty without any.
+/// The command that would decide the unsure cases; empty if there are none.
 std::string missing_text(const std::vector<ProblemFinding>& findings, std::string_view again) {
-  std::vector<int> more;  // runs, for each
+  std::vector<int> more;  // further runs for each
   int without = 0, scattered = 0;
   for (const ProblemFinding& problem : findings) {
     const Comparison& winner = problem.finding.winner;
@@ -93,7 +93,7 @@ std::string missing_text(const std::vector<ProblemFinding>& findings, std::strin
   return text;
 }
 
-/// Of each device, by its text.
+/// The drift of each device, by its text.
 std::map<std::string, tuner::MachineMove> machine_moves(const std::vector<ProblemFinding>& findings) {
   std::map<std::string, std::vector<const Finding*>> of_device;
   for (const ProblemFinding& problem : findings) of_device[problem.key.device].push_back(&problem.finding);
@@ -103,7 +103,7 @@ std::map<std::string, tuner::MachineMove> machine_moves(const std::vector<Proble
   return moves;
 }
 
-/// Where the reference moved.
+/// Names the devices whose reference moved.
 std::string machine_text(const std::vector<ProblemFinding>& findings) {
   std::string text;
   for (const auto& [device, move] : machine_moves(findings))

@@ -10,14 +10,14 @@
 namespace ce::tuner {
 namespace {
 
-/// The 90% interval decides that a GPU is as the fleet.
+/// Coverage of the interval that must lie within the fleet's bounds.
 constexpr double outside_of_narrow = 0.1;
 
-/// One GPU in one cell.
+/// The runs of one GPU in one cell.
 struct LogTime {
   std::string gpu;
   double log_us = 0;    ///< mean over its runs
-  double variance = 0;  ///< of that, with the usual noise
+  double variance = 0;  ///< variance of that mean, with the usual noise
   int runs = 0;
 };
 
@@ -47,14 +47,14 @@ double middle_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// How far a GPU is from the others in one cell.
+/// The difference of one GPU from the others in one cell.
 struct Difference {
   double log_ratio = 0;
-  double variance = 0;  ///< with the usual noise
+  double variance = 0;  ///< variance with the usual noise
 };
 
 Difference difference_of(const LogTime& own, const std::vector<LogTime>& all) {
-  constexpr double of_median = 1.5707963267948966;  // pi/2: its variance over that of the mean, of many
+  constexpr double of_median = 1.5707963267948966;  // pi/2: a median's variance over a mean's
   std::vector<double> others;
   double variances = 0;
   for (const LogTime& other : all) {
@@ -67,7 +67,7 @@ Difference difference_of(const LogTime& own, const std::vector<LogTime>& all) {
           .variance = own.variance + (count > 2 ? of_median : 1) * variances / (count * count)};
 }
 
-/// What repeats on one GPU say of the noise.
+/// The noise of a device, from repeats on one GPU.
 Noise noise_of(std::span<const FleetCell> cells) {
   std::vector<std::vector<Run>> repeats;
   for (const FleetCell& cell : cells)
@@ -86,8 +86,8 @@ GpuVerdict verdict_of(double log_ratio, const Interval& interval, const Interval
   return within ? GpuVerdict::as_the_fleet : GpuVerdict::unsure;
 }
 
-/// As compare() of two populations: the noise that is known beforehand and how far the cells are apart, each by its
-/// degrees of freedom.
+/// As compare() for two populations: combines the noise that is known in advance with the scatter between cells,
+/// weighted by their degrees of freedom.
 void judge(GpuFinding& finding, const std::vector<Difference>& differences, const Noise& noise) {
   const auto count = static_cast<double>(differences.size());
   double sum = 0, usual = 0, dispersion = 0;

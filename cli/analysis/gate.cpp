@@ -19,7 +19,7 @@
 namespace ce::cli {
 namespace {
 
-/// As a problem of the baseline that is slower by more than this has been accepted by mistake.
+/// A baseline's problem that was accepted as slower by more than this was accepted by mistake.
 constexpr double most_accepted = 1000;
 
 /// \throws InvalidArgument naming the entry and its field
@@ -65,7 +65,7 @@ std::string ratio_text(const tuner::Comparison& winner) {
                      winner.interval.low, winner.interval.high, winner.before, winner.after);
 }
 
-/// \param accepted  null where nothing was
+/// \param accepted  null if nothing was accepted
 void judge(GatedProblem& problem, const Accepted* accepted, const std::string& why_not) {
   if (problem.finding == nullptr) {
     const bool passes = accepted != nullptr && accepted->is_missing;
@@ -111,7 +111,7 @@ std::string in_xml(std::string_view text) {
   return escaped;
 }
 
-/// Of a property of a workflow command, or of its message.
+/// Escapes a property of a workflow command, or its message.
 std::string in_command(std::string_view text, bool is_property) {
   std::string escaped;
   for (const char c : printable(text)) {
@@ -198,7 +198,7 @@ Gate gate_of(const std::list<Case>& cases, const std::map<std::string, Accepted>
   for (const Case& one : cases) {
     const std::string id = one.key.id();
     const auto finding = findings.find(id);
-    // No check times a race again: where one was not, that is nothing that a change has to answer for.
+    // No check times a race again: a missing race is not the change's fault.
     if (finding == findings.end() && tuner::subject_of_race(one.key)) {
       ++gate.races_left_out;
       continue;
@@ -208,7 +208,7 @@ Gate gate_of(const std::list<Case>& cases, const std::map<std::string, Accepted>
                          .title = one.title,
                          .finding = finding == findings.end() ? nullptr : finding->second,
                          .text = {}};
-    // Of texts that others wrote, a line must not become two: a runner obeys lines.
+    // Foreign text must stay on one line: a runner executes commands on lines of their own.
     judge(problem, exception == accepted.end() ? nullptr : &exception->second, one.left_out);
     problem.text = printable(problem.text);
     if (problem.result == GateResult::accepted) unused.erase(id);

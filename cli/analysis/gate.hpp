@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Whether a change may pass: what a baseline has of this device must be compared and not be slower, but for what people
-/// accepted.
+/// Decides whether a change may pass: each problem in a baseline of this device must be compared, and must not be
+/// slower, except where a person accepted that.
 
 #include <cstdint>
 #include <list>
@@ -16,24 +16,24 @@
 
 namespace ce::cli {
 
-/// What people accepted of one problem.
+/// What a person accepted for one problem.
 struct Accepted {
-  double up_to = 1;         ///< the time after over the time before that passes
-  bool is_missing = false;  ///< it need not be compared
+  double up_to = 1;         ///< largest ratio of the new time to the old one that passes
+  bool is_missing = false;  ///< the problem need not be compared
   std::string why;
 };
 
-/// By the key's id. The text is {"accepted": [{"key", "up_to" and/or "missing": true, "why"}]}.
-/// \param name  of the text, for messages
+/// Accepted problems by the key's id. The text is {"accepted": [{"key", "up_to" and/or "missing": true, "why"}]}.
+/// \param name  name of the text, for messages
 /// \throws InvalidArgument naming the entry and its field
 [[nodiscard]] std::map<std::string, Accepted> read_accepted(std::string_view text, const std::string& name);
 
 enum class GateResult : std::uint8_t {
   passed,        ///< compared, and not slower
-  accepted,      ///< slower, or not compared, as people accepted
+  accepted,      ///< slower or not compared, but accepted
   slower,        ///< beyond what was accepted
-  unsure,        ///< may be slower: there are too few runs to say
-  not_compared,  ///< must be, and could not be
+  unsure,        ///< may be slower: there are too few runs
+  not_compared,  ///< must be compared, and could not be
 };
 
 [[nodiscard]] std::string_view name(GateResult result) noexcept;
@@ -42,15 +42,15 @@ struct GatedProblem {
   cache::Key key;
   std::string title;
   GateResult result = GateResult::passed;
-  const ProblemFinding* finding = nullptr;  ///< null where it was not compared
+  const ProblemFinding* finding = nullptr;  ///< null if it was not compared
   std::string text;                         ///< in words
 };
 
 struct Gate {
   std::vector<ProblemFinding> findings;
-  std::vector<GatedProblem> problems;  ///< those that hold it up first
-  std::vector<std::string> notes;      ///< on what was accepted and need not be any more
-  std::int64_t races_left_out = 0;     ///< that were not made again, which is nothing that a check does
+  std::vector<GatedProblem> problems;  ///< those that fail the gate come first
+  std::vector<std::string> notes;      ///< on accepted problems that need no acceptance any more
+  std::int64_t races_left_out = 0;     ///< races that were not repeated, which a check never does
 
   Gate() = default;
   Gate(const Gate&) = delete;  // the problems point into the findings
@@ -59,21 +59,22 @@ struct Gate {
   Gate& operator=(Gate&&) = default;
 
   [[nodiscard]] std::size_t count(GateResult result) const;
-  /// Whether any kernel was: a gate that compared nothing else than races does not pass.
+  /// Whether any kernel was compared: a gate that compared only races does not pass.
   [[nodiscard]] bool compares_kernels() const;
-  /// ExitCode::regression where anything is slower; else nothing_compared where something that must be was not, or
-  /// no kernel was; else unsure_regression, unless those pass; else success.
+  /// ExitCode::regression if anything is slower; else nothing_compared if a required problem was not compared, or no
+  /// kernel was; else unsure_regression, unless unsure problems pass; else success.
   [[nodiscard]] ExitCode code(bool unsure_pass) const;
 };
 
-/// \param cases  all that must be compared, and no more
+/// \param cases  exactly the problems that must be compared
 [[nodiscard]] Gate gate_of(const std::list<Case>& cases, const std::map<std::string, Accepted>& accepted);
 
 [[nodiscard]] Json json_of(const Gate& gate, bool unsure_pass);
 [[nodiscard]] std::string text_of(const Gate& gate);
 /// JUnit's XML: a test case for each problem.
 [[nodiscard]] std::string junit_of(const Gate& gate, bool unsure_pass);
-/// GitHub's workflow commands: an error or a warning for each problem that holds the gate up, and a notice of the count.
+/// GitHub's workflow commands: an error or a warning for each problem that fails the gate, and a notice with the
+/// counts.
 [[nodiscard]] std::string annotations_of(const Gate& gate, bool unsure_pass);
 
 }  // namespace ce::cli

@@ -28,7 +28,8 @@ std::string text_in(const Measurement& measurement, const char* name) {
   return found == measurement.environment.end() ? "" : found->second;
 }
 
-/// Final or check, and of a GPU that had nothing else to do. Throttled ones count: that may be why a GPU is slow.
+/// Whether it is a final or check on a GPU without other work. Throttled ones count: throttling may be why a GPU is
+/// slow.
 bool is_evidence(const Measurement& measurement) {
   if (measurement.outcome != cache::Outcome::measured || measurement.stage == cache::stage_of_screenings ||
       !has_time(measurement) || gpu_of(measurement.environment).empty())
@@ -38,7 +39,7 @@ bool is_evidence(const Measurement& measurement) {
          (processes.empty() || std::atoi(processes.c_str()) <= 1);
 }
 
-/// What makes times comparable, within a key.
+/// Measurements of a key with equal values of these are comparable.
 using Same = std::tuple<std::string, std::int64_t, std::string, std::string, std::string, std::string>;
 
 Same same_of(const Measurement& measurement) {
@@ -57,7 +58,7 @@ const std::string& newest_of(const ByGpu& group) {
   return *newest;
 }
 
-/// Of each config and number of rows, the group of the newest software that several GPUs share.
+/// For each config and number of rows, the group with the newest software that several GPUs share.
 std::vector<ByGpu> groups_of(const std::vector<Measurement>& measurements,
                              const std::function<bool(const Measurement&)>& chosen) {
   std::map<Same, ByGpu> groups;
@@ -76,7 +77,7 @@ std::vector<ByGpu> groups_of(const std::vector<Measurement>& measurements,
   return found;
 }
 
-/// All that is known of one GPU, for its conditions.
+/// The measurements of one GPU, from which its conditions are derived.
 struct Seen {
   std::string host;
   std::vector<const Measurement*> runs;
@@ -92,20 +93,20 @@ std::optional<double> middle_of(const std::vector<const Measurement*>& runs, con
   return values[values.size() / 2];
 }
 
-/// A figure of the environment that tells a GPU from the others.
+/// A figure of the environment that may distinguish a GPU from the others.
 struct Figure {
   const char* name;
   const char* words;
   const char* unit;
-  double least;     ///< difference that is told
-  bool is_bad_low;  ///< else high
+  double least;     ///< smallest difference that is reported
+  bool is_bad_low;  ///< a lower value is bad; else a higher one
 };
 constexpr Figure figures[] = {{"power_limit_w", "power limit", "W", 1, true},
                               {"sm_clock_max_mhz", "highest SM clock", "MHz", 1, true},
                               {"memory_clock_mhz", "memory clock", "MHz", 1, true},
                               {"temperature_c", "temperature", "C", 15, false}};
 
-/// Not what a GPU says that idles, or that its user has set.
+/// Ignores reasons of idle GPUs, and limits that a user has set.
 bool is_throttled(const std::string& reasons) {
   return std::ranges::any_of(
       std::initializer_list<const char*>{"power cap", "hardware", "thermal", "brake", "sync"},
@@ -200,7 +201,7 @@ Fleet fleet_of(const cache::Cache& cache, const std::function<bool(const Measure
     std::vector<std::vector<Measurement>> measurements;
     std::vector<ByGpu> groups;
     std::map<std::string, Seen> all;
-    measurements.reserve(its.size());  // the groups point into them
+    measurements.reserve(its.size());  // reserved first: the groups point into it
     for (const cache::Key& key : its) {
       const std::vector<Measurement>& list = measurements.emplace_back(cache.measurements(key));
       for (ByGpu& group : groups_of(list, chosen)) groups.push_back(std::move(group));

@@ -25,7 +25,7 @@ namespace {
 
 using cache::Measurement;
 
-/// The first of these names that there is, else "-".
+/// The first of these names that the environment has, else "-".
 std::string environment_in(const cache::Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const auto found = environment.find(name); found != environment.end()) return found->second;
@@ -36,10 +36,10 @@ std::string environment_in(const Measurement& measurement, std::initializer_list
   return environment_in(measurement.environment, names);
 }
 
-/// On a host device, whose times scatter with whatever else its processor does, no run is known better than to this.
+/// The noise floor on a host device, whose times vary with the processor's other work.
 constexpr double host_error = 0.2;
 
-/// Standard error, relative.
+/// The relative standard error.
 double error_of(const Measurement& measurement) {
   const double error = error_of_median(measurement.spread, measurement.samples_us.size());
   return measurement.key.device.starts_with("host:") ? std::max(error, host_error) : error;
@@ -58,7 +58,7 @@ bool has_room_for(const Population& population, const Measurement& measurement, 
          (known == population.software.templates.end() || known->second == digest);
 }
 
-/// What was served when the last run was made; of the population itself where that was not among its runs.
+/// The config that was served at the last run; the population's own winner if that config has no run in it.
 /// \param all  the measurements of the key, oldest first
 std::string winner_of(const Population& population, std::span<const Measurement* const> all) {
   const auto end = std::find_if(all.begin(), all.end(),
@@ -69,7 +69,7 @@ std::string winner_of(const Population& population, std::span<const Measurement*
   return fastest != nullptr ? fastest->config : population.runs.front()->config;
 }
 
-/// In microseconds; 0 where there is none, or what an edited database has in its place.
+/// In microseconds; 0 if missing, or invalid in an edited database.
 double time_in(const Measurement& measurement, const char* name) {
   const std::string text = environment_in(measurement, {name});
   double us = 0;
@@ -98,7 +98,7 @@ struct ParsedKey {
   }
 };
 
-/// Measurements that count as one.
+/// Measurements that count as one run.
 struct OneRun {
   std::vector<const Measurement*> measurements;
   double process_us = 0;
@@ -166,7 +166,7 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
     if (is_new) environments->second = software_of(measurement.environment);
     Software software = environments->second;
     software.templates.emplace(templates_of(measurement), measurement.template_digest);
-    // The newest first, so that a variant that is new joins that.
+    // Sorted newest first, so that a new variant joins the newest population.
     auto own = std::find_if(populations.rbegin(), populations.rend(), [&](const Population& population) {
       return has_room_for(population, measurement, software);
     });
@@ -184,7 +184,7 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
 }
 
 bool fills_device(const Measurement& measurement) {
-  // Asked of all runs of one key, one after the other.
+  // Cached, since it is called for all runs of one key in sequence.
   thread_local ParsedKey last;
   if (!(last.key == measurement.key))
     last = {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The measurements of a key, by the software that they were made with: what to compare with what.
+/// Groups the measurements of a key by the software that they were made with, for comparisons.
 
 #include <cstdint>
 #include <functional>
@@ -16,57 +16,57 @@
 
 namespace ce::tuner {
 
-/// What a measurement was made with. "-" for what its environment does not tell.
+/// The software of a measurement; "-" for versions that its environment lacks.
 struct Software {
   std::string driver, toolkit, library;
   std::map<std::string, std::string> templates;  ///< digests by tuner::templates_of()
 };
 
 [[nodiscard]] Software software_of(const cache::Measurement& measurement);
-/// The same without templates.
+/// The software without templates.
 [[nodiscard]] Software software_of(const cache::Environment& environment);
 
-/// One of its templates, for people: "block 1a2b3c4d"; of a race its maker.
+/// One of its templates, for people: "block 1a2b3c4d"; for a race its maker.
 [[nodiscard]] std::string templates_text(std::string_view variant, std::string_view digest);
 
-/// Runs of one key that were made with the same software, on as many rows.
+/// Runs of one key that were made with the same software and equal rows.
 struct Population {
   Software software;
   std::int64_t rows = 0;
-  std::vector<const cache::Measurement*> runs;  ///< finals and checks, oldest first; not those under doubt
-  std::string winner;                           ///< the config that was served at its end
+  std::vector<const cache::Measurement*> runs;  ///< finals and checks, oldest first; without doubtful ones
+  std::string winner;                           ///< the config that was served at the last run
 
   [[nodiscard]] const std::string& last_at() const noexcept { return runs.back()->created_at; }
   [[nodiscard]] std::vector<const cache::Measurement*> runs_of(const std::string& config) const;
 };
 
 /// \param measurements  of one key, oldest first; must outlive the result
-/// \param chosen  whether a measurement may be a run; all say what was served
-/// \returns the one with the newest run last
+/// \param chosen  selects measurements as runs; all determine which config was served
+/// \returns the populations; the one with the newest run is last
 [[nodiscard]] std::vector<Population> populations_of(
     std::span<const cache::Measurement> measurements,
     const std::function<bool(const cache::Measurement&)>& chosen = {});
 
-/// Whether the kernel has blocks enough, four for each multiprocessor, that what one of them meets does not decide its
-/// time. Holds on the host device, and of what an edited database has in place of a key or a config.
+/// Whether the kernel has at least four blocks for each multiprocessor, so that a single block's delays do not
+/// determine its time. True on the host device, and for an invalid key or config of an edited database.
 [[nodiscard]] bool fills_device(const cache::Measurement& measurement);
 
-/// As evidence for verdicts, oldest first. References only where they are of one kernel. What one process measured of a
-/// kernel that does not fill the device is one run: the medians.
+/// Converts measurements to evidence for verdicts, oldest first. Reference times are used only if they are of one
+/// kernel. All measurements by one process of a kernel that does not fill the device become one run: their medians.
 /// \param measurements  of one config
-/// \param like  whose reference that is; without it, that of the first
+/// \param like  a measurement with the reference kernel; by default the first one
 [[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements);
 [[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements,
                                        const cache::Measurement& like);
 
-/// Collects what the populations of a device's problems say of its noise.
+/// Collects the noise in the populations of a device's problems.
 class NoisePool {
  public:
-  /// Of one problem. The runs of a config on one GPU within a population are repeats, but for kernels that do not
-  /// fill the device: how far those scatter says nothing of others.
+  /// Adds one problem's populations. Runs of a config on one GPU within a population are repeats, except for kernels
+  /// that do not fill the device: their scatter is not typical.
   void add(std::span<const Population> populations);
   void add(const NoisePool& other);
-  /// Of all that was added. See pooled_noise().
+  /// The noise of everything added. See pooled_noise().
   [[nodiscard]] Noise noise() const { return pooled_noise(repeats_); }
 
  private:

@@ -22,10 +22,10 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
-/// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
+/// Number of ceiling kernels that are timed as often as the winner; a quick look at all kernels chooses them.
 constexpr std::size_t contenders = 2;
 
-/// As many samples as were asked for.
+/// The requested number of samples.
 void believe(std::span<const Turn* const> turns, int samples, std::vector<cache::Measurement>& measurements,
              const Bench& bench) {
   for (std::size_t i = 0; i < measurements.size(); ++i) {
@@ -36,8 +36,8 @@ void believe(std::span<const Turn* const> turns, int samples, std::vector<cache:
   }
 }
 
-/// Traffic of the problem's kind and, to the next 256 bytes, of its size; over its input where the problem's
-/// output is: memory does that a little slower.
+/// A problem with the same kind of traffic and, rounded up to 256 bytes, the same size. It works in place if the
+/// problem does, which is a little slower for the memory.
 Problem ceiling_of(const Problem& problem) {
   const bool output = generator::has_output(problem);
   const int matrices = output ? 1 : generator::inputs(problem);
@@ -56,7 +56,7 @@ Timing timing_of(const cache::Measurement& measurement) {
           .spread = measurement.spread};
 }
 
-/// The kernels that a quick look finds fastest, fastest first.
+/// The kernels that are fastest in a quick look, fastest first.
 std::vector<const Kernel*> fastest(Bench& bench, const std::vector<Kernel>& kernels) {
   std::vector<std::pair<double, const Kernel*>> seen;
   for (const Kernel& kernel : kernels) {
@@ -93,7 +93,7 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
       keep(cache_, program.sources);
       kernels.push_back(std::move(kernel));
     } catch (const CompileError&) {
-      continue;  // no contender
+      continue;  // not a contender
     }
   }
   if (kernels.empty())
@@ -104,7 +104,7 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
 
 Retiming Retimer::time(const Problem& problem, const generator::Config& config, int samples,
                        const Hooks& hooks) {
-  // Half for the winner's tensors, half for the ceiling's; 0 stays what suits the device.
+  // Half for the winner's tensors, half for the ceiling's; 0 stays 0, the default.
   const std::int64_t scratch = (settings_.scratch_bytes + 1) / 2;
   Bench bench(device_, cache_, problem, scratch, settings_.seed);
   const generator::Program program = build(device_, cache_, problem, config);
@@ -178,7 +178,7 @@ Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
   const auto wanted = static_cast<std::size_t>((samples + a_turn - 1) / a_turn);
   std::vector<Turn> turns;
   std::vector<float> references_us;
-  for (std::size_t steady = 0; steady < wanted;) {  // fewer than twice as many turns: see steady_of()
+  for (std::size_t steady = 0; steady < wanted;) {  // at most twice as many turns: see steady_of()
     turns.push_back(take_turn(bench, in_turns, turns.size(), a_turn, [&] {
       if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
     }));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Fewer values of many.
+/// Thins out long lists of values.
 
 #include <cstddef>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace ce::tuner {
 
-/// At most so many, evenly spread; all of them where `most` is 0.
+/// At most `most` of the values, evenly spread; all of them if `most` is 0.
 template <class Value>
 [[nodiscard]] std::vector<Value> thinned(std::vector<Value> values, int most) {
   const auto count = static_cast<std::size_t>(most);

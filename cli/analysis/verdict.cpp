@@ -13,21 +13,21 @@
 namespace ce::tuner {
 namespace {
 
-/// Of runs on an H200 (docs/measuring.md): what varies whatever the length, what the event timer and a launch add
-/// to short ones, and what adds still more to the shortest.
+/// Deviations of runs on an H200 (docs/measuring.md): a relative part, an absolute part from the event timer and a
+/// launch, and a part that grows for the shortest kernels.
 constexpr double usual_relative = 0.0015, usual_us = 0.06, usual_square_us = 0.6;
-/// Where what a launch cost at the time is taken out.
+/// The same if the launch overhead is subtracted.
 constexpr double usual_us_without_launch = 0.07, usual_square_us_without_launch = 0.4;
 
-/// A few equal medians do not make a machine without noise.
+/// Lower bound of the scale: a few equal medians do not prove a machine without noise.
 constexpr double least_scale = 0.5;
 
-/// What the reference shows up to the first is its own noise, and from the second on the machine's drift.
+/// Movements of the reference below the first bound are its own noise; above the second they are the machine's drift.
 constexpr double reference_noise = 0.06, surely_drift = 0.09;
-/// Kernels do not drift all alike: of a drift that was taken out, this share is an error of the run.
+/// Kernels do not all drift alike: this share of a corrected drift is an error of the run.
 constexpr double error_of_drift = 0.1;
 
-/// Firm shrinkage: without a step between nothing and all.
+/// Firm shrinkage: a continuous transition between no correction and full correction.
 double drift_of(double log_reference) {
   const double size = std::abs(log_reference);
   if (size >= surely_drift) return log_reference;
@@ -35,23 +35,23 @@ double drift_of(double log_reference) {
   return std::copysign(kept * surely_drift, log_reference);
 }
 
-/// Runs of one side as logarithms.
+/// Logarithms of one side's runs.
 struct Side {
-  std::vector<double> times;     ///< less what is taken out
-  std::vector<double> moved;     ///< the reference; 0 where it is missing
-  std::vector<double> drifts;    ///< what of that is taken out
-  std::vector<double> expected;  ///< variances where the scale of the noise is 1, but for what the drift adds
-  std::vector<double> own;       ///< variances of the medians as far as their samples show them
+  std::vector<double> times;     ///< minus the corrections
+  std::vector<double> moved;     ///< movement of the reference; 0 if not known
+  std::vector<double> drifts;    ///< the part of it that is corrected
+  std::vector<double> expected;  ///< variances if the scale of the noise is 1, without errors of the drift
+  std::vector<double> own;       ///< variances of the medians according to their samples
 };
 
 double variance_of_drift(double drift) { return error_of_drift * error_of_drift * drift * drift; }
 
-/// What runs are held against; 0 where it is not known of all runs.
+/// The values that runs are compared with; 0 if not known for all runs.
 struct Typical {
   double reference_us = 0, launch_us = 0;
 };
 
-/// Relative, of a run that took that long, where the scale of the noise is 1.
+/// The relative deviation of a run of that length, if the scale of the noise is 1.
 double expected_deviation(const Run& run, double us, bool without_launch) {
   return std::hypot(usual_deviation(us, without_launch), run.process_us / us);
 }
@@ -94,7 +94,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.) / static_cast<double>(values.size());
 }
 
-/// The scale is that of the expected noise: no run is better than its own samples say.
+/// Variance of the mean. `scale_squared` scales the expected noise: no run is better than its own samples indicate.
 double variance_of_mean(const Side& side, double scale_squared) {
   double sum = 0;
   for (std::size_t i = 0; i < side.times.size(); ++i)
@@ -104,7 +104,7 @@ double variance_of_mean(const Side& side, double scale_squared) {
   return sum / (count * count);
 }
 
-/// Squared distances from the mean, over the expected variances.
+/// Sum of squared deviations from the mean, over the expected variances.
 double dispersion(const Side& side) {
   const double centre = mean(side.times);
   double sum = 0;
@@ -114,7 +114,8 @@ double dispersion(const Side& side) {
   return sum;
 }
 
-/// Of Student's t. Hundreds of problems ask for those of the same few degrees of freedom, and each takes a series.
+/// Quantiles of Student's t, cached: hundreds of problems ask for the same few degrees of freedom, and each takes a
+/// series.
 double quantile(double degrees, double probability) {
   thread_local std::map<std::pair<double, double>, double> known;
   const auto [found, is_new] = known.try_emplace({degrees, probability});
@@ -122,7 +123,7 @@ double quantile(double degrees, double probability) {
   return found->second;
 }
 
-/// An effect, and how often it is to be found: more often than promised, as noise is known but roughly.
+/// An effect and its detection rate, which is higher than promised, since the noise is only known roughly.
 struct Aim {
   double effect, power;
 };
@@ -178,7 +179,7 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
   const double known = std::min(most_prior_degrees, noise.degrees);
   const double degrees = known + own_degrees;
-  // How far processes are apart, kernels that fill the device do not tell.
+  // Kernels that fill the device do not show how much processes differ.
   const double prior =
       is_of_processes(before) || is_of_processes(after) ? std::max(1., noise.scale) : noise.scale;
   const double scale_squared = std::max(

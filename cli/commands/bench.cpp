@@ -80,7 +80,7 @@ class Bencher {
   }
 
  private:
-  /// An error goes into the result. \returns whether to go on with the next problem
+  /// An error is stored in the result. \returns whether to go on with the next problem
   bool time(BenchedProblem& benched) {
     return attempt(benched.failure, [&] {
       const generator::Config winner = winner_of(benched);
@@ -89,7 +89,7 @@ class Bencher {
     });
   }
 
-  /// The winner of a search that has been made, or else of one that is made now.
+  /// The winner of an earlier search, or of a new one.
   generator::Config winner_of(BenchedProblem& benched) {
     const auto known = tuner_.known_winner(benched.problem);
     if (tuner::has_final(known)) return known->winner.config;

@@ -58,7 +58,7 @@ std::vector<Table::Cell> row_of(const BenchedProblem& benched, bool bounded) {
   return cells;
 }
 
-/// Whatever a reader of the tables might miss.
+/// Notes about results that the tables do not show.
 std::string notes_of(const BenchedProblem& benched) {
   const std::string title = generator::title(benched.problem);
   if (benched.failure) return fmt::format("{}: {}\n", title, benched.failure->fields.at("message"));
@@ -72,7 +72,7 @@ std::int64_t finished_of(const BenchResult& result) {
                        [](const BenchedProblem& benched) { return benched.timing.has_value(); });
 }
 
-/// Memory that a call needs beside its inputs: outputs that are not written over them, and the workspace.
+/// Memory that a call needs besides its inputs: outputs that do not overwrite them, and the workspace.
 std::int64_t extra_bytes(const Problem& problem) {
   const std::int64_t over_inputs =
       problem.in_place ? problem.rows * problem.columns * size_of(problem.dtype) : 0;

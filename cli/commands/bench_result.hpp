@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `bench` tells at its end.
+/// Prints the results of `bench`.
 
 #include <optional>
 #include <string>
@@ -20,26 +20,26 @@ namespace ce::cli {
 struct BenchedProblem {
   generator::Problem problem;
   cache::Key key;
-  bool tuned = false;  ///< by this run; else the winner was known
+  bool tuned = false;  ///< tuned by this run; else the winner was known
   std::optional<tuner::Retiming> timing;
-  double bound_us = 0;  ///< with few rows; else 0
+  double bound_us = 0;  ///< set for few rows; else 0
   std::optional<Failure> failure;
 };
 
 struct BenchResult {
-  std::vector<BenchedProblem> problems;  ///< those that were begun
+  std::vector<BenchedProblem> problems;  ///< problems that were started
   std::size_t asked = 0;
   std::string suite;
   std::string command;
   int samples = 0;
-  double launch_floor_us = 0;  ///< with few rows; else 0
+  double launch_floor_us = 0;  ///< set for few rows; else 0
   TuningRun run;
 };
 
 /// "softmax bf16 8192 x 4096: block/... 43.1 us 3110 GB/s, 74.2% of the ceiling".
 [[nodiscard]] std::string finished_line(const BenchedProblem& benched);
 
-/// A table for each operation and dtype, what went wrong, and one line of sums.
+/// A table for each operation and dtype, errors, and one line of totals.
 [[nodiscard]] std::string text_of(const BenchResult& result);
 [[nodiscard]] Json json_of(const BenchResult& result);
 /// GB/s over columns: a panel for each operation, a line for each dtype, and the ceiling.

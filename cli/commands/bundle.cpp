@@ -45,7 +45,7 @@ struct BundleOptions {
   CommonOptions common;
   std::string file;
   std::vector<std::string> gpus;
-  std::string key;  ///< to sign with; empty for no signature
+  std::string key;  ///< key for the signature; empty for no signature
   bool cubins = false;
 };
 
@@ -55,7 +55,7 @@ cache::BundledDecision bundled(const cache::Key& key, const tuner::Decision& dec
           .config = winner.config,
           .template_digest = winner.template_digest,
           .compile_key = winner.compile_key,
-          // Who would have won changes with every sweep; why a person decided does not.
+          // The winner by times changes with every sweep; a person's reason does not.
           .why = decision.pinned.empty() ? decision.reason : decision.pinned,
           .pinned = !decision.pinned.empty(),
           .rows = winner.rows,
@@ -64,14 +64,14 @@ cache::BundledDecision bundled(const cache::Key& key, const tuner::Decision& dec
           .registers = winner.registers};
 }
 
-/// Those of the decisions, and those that no measurement names: a linear layer needs them.
-/// \throws NotFound where one of a decision is missing
+/// The decisions' kernels, and kernels that no measurement names, which linear layers need.
+/// \throws NotFound if a decision's kernel is missing
 void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
   std::set<std::string> added;
   std::vector<std::string> missing;
   for (const cache::BundledDecision& decision : bundle.decisions) {
     if (tuner::subject_of_race(decision.key))
-      continue;  // of a library's, or of kernels that no measurement names
+      continue;  // a library's algorithm, or a kernel that no measurement names
     std::istringstream keys(decision.compile_key);
     bool is_whole = !decision.compile_key.empty();
     for (std::string key; keys >> key;) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The memory's ceilings, as far as the database has them.
+/// The memory's ceilings in the database.
 
 #include <map>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace ce::cli {
 
-/// 1e9 bytes a second by kind of traffic: the winner of the fastest problem that does nothing but move memory. A
-/// kind that was never measured with the templates of this version is missing.
+/// Throughput in 1e9 bytes a second by kind of traffic: that of the fastest ceiling problem. A kind that was never
+/// measured with this version's templates is missing.
 using Ceilings = std::map<generator::Operation, double>;
 
 /// By the text of a key's device.

@@ -50,11 +50,11 @@ constexpr const char* check_notes =
     "  ce-tune check --retune                 and repeat the final where the second is faster than the "
     "winner\n";
 
-/// Of a final that is repeated.
+/// Most configs of a repeated final.
 constexpr std::size_t most_contenders = 8;
 
-/// Of the launches that a final takes of short kernels: where in memory a run has its buffers moves them more than
-/// these scatter.
+/// Largest factor on the number of launches of short kernels in a final: the address of a run's buffers matters more
+/// than the scatter of launches.
 constexpr int most_times_as_many_launches = 4;
 
 struct CheckOptions {
@@ -71,20 +71,20 @@ std::vector<tuner::Run> runs_of(const std::vector<Measurement>& measurements) {
   return tuner::to_runs(pointers);
 }
 
-/// A problem whose winner is known, and its times now.
+/// A problem with a known winner, and its new times.
 struct Checked {
   Known known;
-  tuner::Noise noise;                       ///< of the device, by all problems that the database knows
-  int runs = 1;                             ///< that are wanted
-  bool more_if_noisy = false;               ///< than was expected; see choose_runs()
-  bool in_processes = false;                ///< a run is what a process of its own times
-  std::vector<Measurement> winner, second;  ///< of the winner, and of the config after it, if there is one
+  tuner::Noise noise;          ///< noise of the device, from all problems in the database
+  int runs = 1;                ///< number of runs to make
+  bool more_if_noisy = false;  ///< more runs if the noise is higher than expected; see choose_runs()
+  bool in_processes = false;   ///< each run is made by a process of its own
+  std::vector<Measurement> winner, second;  ///< times of the winner and of the second config, if there is one
   bool retuned = false;
 
   [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const {
     return known.decision.value().ranking;
   }
-  /// The second over the winner; nothing where there is no second.
+  /// The second compared with the winner; nothing if there is no second.
   [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
     if (second.empty()) return std::nullopt;
     return tuner::compare(runs_of(winner), runs_of(second), noise);
@@ -95,8 +95,8 @@ struct Checked {
   }
 };
 
-/// What the database knows of the device, without ceilings: of the problems that move the most bytes, those first, but
-/// what is timed in processes last.
+/// The problems of the device, without ceilings: those that move the most bytes come first, but those that are timed in
+/// processes come last.
 std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
                                        std::size_t most) {
   std::vector<Checked> found;
@@ -108,7 +108,7 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     if (!known.problem || generator::is_ceiling(known.problem->operation)) continue;
     if (!tuner::has_final(known.decision)) continue;
     Checked& problem = found.emplace_back(Checked{.known = std::move(known)});
-    // A process finds compiled kernels in the file alone.
+    // A process only finds compiled kernels in the file.
     problem.in_processes =
         cache.status().persistent && !tuner::fills_device(problem.ranking().front().measurement);
   }
@@ -116,7 +116,7 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
   });
   if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
-  // While the process of a round is there, this one times nothing: each would be another user of the GPU to the other.
+  // While the process of a round runs, this one times nothing: each would be another user of the GPU to the other.
   std::stable_partition(found.begin(), found.end(),
                         [](const Checked& problem) { return !problem.in_processes; });
   const tuner::Noise noise = pool.noise();
@@ -124,7 +124,7 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
   return found;
 }
 
-/// Short kernels need more.
+/// Short kernels need more samples.
 void choose_runs(std::vector<Checked>& problems) {
   for (Checked& problem : problems) {
     problem.runs = problem.in_processes
@@ -145,12 +145,12 @@ class Checker {
         retimer_(device, cache, settings),
         run_(run) {}
 
-  /// Every problem once before any of them twice, so that runs of one are apart.
-  /// \returns how many problems were not reached
+  /// Times every problem once before any of them twice, so that its runs are spread over time.
+  /// \returns number of problems that were not reached
   std::size_t check(std::vector<Checked>& problems, double budget_s) {
     std::size_t reached = 0;
     for (int number = 0, most = 1; number < most; ++number) {
-      std::optional<TimingProcess> process;  // of this round
+      std::optional<TimingProcess> process;  // the timing process of this round
       if (number == 1) display_.begin(1, 1, "further runs");
       if (number > 0) display_.update({.stage = "run", .done = number + 1, .total = most});
       for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -170,7 +170,7 @@ class Checker {
     return 0;
   }
 
-  /// Repeats the finals of those whose second is faster than their winner.
+  /// Repeats the finals of problems whose second config is faster than the winner.
   void retune(std::vector<Checked>& problems) {
     for (Checked& problem : problems) {
       if (!problem.is_beaten()) continue;
@@ -180,13 +180,13 @@ class Checker {
   }
 
  private:
-  /// Times the first of the ranking in turns, and writes that down. An error goes into the run, and the problem has
-  /// no other.
-  /// \param process  that times, started where it is not there; none for this one
+  /// Times the first configs of the ranking in turns, and stores the results. An error is stored in the run, and the
+  /// problem gets no further runs.
+  /// \param process  does the timing, and is started if needed; none for this process
   /// \returns whether to go on
   bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks,
             std::optional<TimingProcess>* process) {
-    const cache::Key& key = checked.known.key;  // also where fewer rows than the problem has are timed
+    const cache::Key& key = checked.known.key;  // even if fewer rows than the problem's are timed
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
@@ -219,7 +219,7 @@ class Checker {
   void give_up(Checked& checked, const Failure& failure, std::optional<TimingProcess>* process, bool go_on) {
     display_.finish(fmt::format("{}: {}", checked.known.title(), failure.fields.at("message")));
     checked.runs = 0;
-    if (process != nullptr) process->reset();  // it may be dead
+    if (process != nullptr) process->reset();  // it may have died
     if (!run_.failure || !go_on) run_.failure = failure;
   }
 
@@ -241,8 +241,7 @@ class Checker {
   tuner::Hooks quiet_hooks_{.stop = interruption_.token()};
 };
 
-/// What was checked from `started` on against what was measured before. Problems that were not checked tell of
-/// noise.
+/// Compares measurements from `started` on with earlier ones. Problems that were not checked contribute to the noise.
 std::vector<ProblemFinding> findings_since(const cache::Cache& cache, const runtime::Model& model,
                                            const std::string& started) {
   const auto is_now = [&](const Measurement& m) {
@@ -290,7 +289,7 @@ int count_in(const char* option, const std::string& text, int usual) {
   return text.empty() ? usual : static_cast<int>(parse_count(option, text, 1, most));
 }
 
-/// Races of the device, which the calls that make them time.
+/// Races of the device; only the calls that need them repeat them.
 std::int64_t races_on(const cache::Cache& cache, const runtime::Model& model) {
   const std::vector<cache::KeySummary> keys = cache.keys();
   return std::ranges::count_if(keys, [&](const cache::KeySummary& summary) {
@@ -310,12 +309,12 @@ Failure unreached(std::size_t problems, const std::string& budget) {
                                          counted(static_cast<std::int64_t>(problems), "problem"), budget)}}};
 }
 
-/// \param found, failed  by what was compared, and by how the run ended
+/// \param found, failed  the exit codes of the comparison and of the run
 ExitCode decisive(ExitCode found, ExitCode failed) {
   return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
 }
 
-/// What the other GPUs have timed of the same, against this one as it was timed now.
+/// Compares this GPU's new times with those of other GPUs.
 ExitCode tell_against_fleet(const CheckOptions& options, const TuningRun& run, const cache::Cache& cache,
                             const std::string& started, std::size_t left_out, std::int64_t races) {
   const std::string own = gpu_of(run.environment);

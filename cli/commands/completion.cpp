@@ -23,10 +23,10 @@ constexpr const char* completion_examples =
 
 bool takes_file(const OptionEntry& option) { return option.value.find("FILE") != std::string::npos; }
 
-/// The value is in the next word.
+/// Whether the value is the next word.
 bool takes_word(const OptionEntry& option) { return !option.value.empty() && !option.optional_value; }
 
-/// The words that may come next, but for values.
+/// The words that may come next, except values.
 std::vector<std::string> next_words(const CommandEntry& command) {
   std::vector<std::string> words;
   for (const CommandEntry& below : command.commands)
@@ -40,15 +40,15 @@ std::vector<std::string> next_words(const CommandEntry& command) {
   return words;
 }
 
-/// In single quotes, which every shell reads alike but for a quote in them.
+/// Quotes with single quotes, which all shells read alike except for a quote inside.
 std::string in_single_quotes(std::string_view text, std::string_view quote = "'\\''") {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string(quote) : std::string(1, c);
   return result + "'";
 }
 
-/// The branches that find the command in the words so far: "db list" where "list" comes after "db".
-/// \param branch  a pattern, "db|list", and the command, both in quotes
+/// The branches that find the command in the words so far: "db list" if "list" comes after "db".
+/// \param branch  writes a branch for a pattern, "db|list", and the command, both quoted
 template <class Branch>
 std::string command_branches(const CommandEntry& root, const Branch& branch, std::string_view quote) {
   std::string text;
@@ -72,7 +72,7 @@ std::string command_cases(const CommandEntry& root) {
       "'\\''");
 }
 
-/// Branches of a `case` for the value of an option, of which `choices` and `files` are the commands that offer them.
+/// Branches of a `case` for the value of an option; `choices` and `files` are the commands that offer them.
 std::string value_cases(const CommandEntry& root, const char* choices, const char* files) {
   std::string text;
   for (const CommandEntry* entry : all_commands(root))
@@ -129,7 +129,7 @@ std::string for_bash(const CommandEntry& root) {
   return text;
 }
 
-/// What _describe takes: a colon ends the word.
+/// Escapes a text for _describe: a colon would end the word.
 std::string described(std::string_view word, std::string_view help) {
   std::string escaped;
   for (const char c : word) escaped += c == ':' ? std::string("\\:") : std::string(1, c);

@@ -14,14 +14,14 @@
 namespace ce::cli {
 namespace {
 
-/// The first, unless a GPU's compiler knows better. Nothing is kept of what is compiled to see.
+/// The first config, unless a GPU's compiler finds a better one. The compiled kernels are not stored.
 generator::Config fallback_of(runtime::Device& device, const generator::Problem& problem,
                               const std::vector<generator::Config>& ranked) {
   if (device.model().capability == 0) return ranked.front();
   cache::Cache binaries = cache::Cache::in_memory();
   try {
     return tuner::fallback(device, binaries, problem, ranked).kernel.config();
-  } catch (const Unsupported&) {  // no compiler is here: nothing would run, but its source can be printed
+  } catch (const Unsupported&) {  // without a compiler nothing could run, but the source can be printed
     return ranked.front();
   }
 }

@@ -70,7 +70,7 @@ std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadl
   try {
     Json words = note ? parse_json<Json>(note->text) : Json();
     if (words.is_object()) return words;
-  } catch (const std::exception&) {  // as what is no object
+  } catch (const std::exception&) {  // treated like text that is not an object
   }
   transfer = Transfer::malformed;
   return std::nullopt;

@@ -47,15 +47,15 @@ constexpr const char* doctor_examples =
     "used and all its layers read, and CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED mean something;\n"
     "otherwise that of the first thing that is in the way.\n";
 
-/// What was found in one place.
+/// The result of one check.
 struct Diagnosis {
   enum class State { good, absent, bad };
   std::string what;  ///< "driver"
   State state = State::good;
   std::string detail;
-  std::string remedy;  ///< how to mend it; empty where nothing needs to be
+  std::string remedy;  ///< how to fix it; empty if nothing needs fixing
   Json facts = Json::object();
-  ExitCode code = ExitCode::success;  ///< of what is bad, where that may be several things
+  ExitCode code = ExitCode::success;  ///< exit code of a bad result, if it has several possible causes
 };
 
 std::string_view name(Diagnosis::State state) {
@@ -83,7 +83,7 @@ Diagnosis check_driver(const runtime::CudaStatus& cuda) {
           .facts = {{"cuda_version", cuda.cuda_version}, {"driver_version", cuda.driver_version}}};
 }
 
-/// Of what a compiler says.
+/// Shortens a compiler's message.
 std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : text.substr(0, text.find_last_not_of("\n ") + 1))
@@ -150,7 +150,7 @@ Diagnosis check_host() {
   std::unique_ptr<runtime::Device> host;
   try {
     host = runtime::open_host_device();
-  } catch (const InvalidArgument& error) {  // of its environment variables
+  } catch (const InvalidArgument& error) {  // an invalid environment variable
     return {.what = "host",
             .state = Diagnosis::State::bad,
             .detail = error.what(),
@@ -188,7 +188,7 @@ Diagnosis check_host() {
   }
 }
 
-/// Which device programs and commands use where they name none.
+/// The default device of programs and commands.
 Diagnosis check_device(const CommonOptions& common) {
   const bool chosen = environment_variable("CE_DEVICE").has_value();
   Diagnosis diagnosis{.what = "device", .facts = {{"from_environment", chosen}}};
@@ -206,19 +206,19 @@ Diagnosis check_device(const CommonOptions& common) {
   return diagnosis;
 }
 
-/// The folder of a database, or the nearest above that exists.
+/// The folder of a database, or its nearest existing parent.
 std::filesystem::path nearest_folder(const std::filesystem::path& database) {
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // a path that cannot be examined counts as missing
   std::filesystem::path folder = std::filesystem::absolute(database).parent_path();
   while (!std::filesystem::exists(folder, ignored) && folder.has_relative_path())
     folder = folder.parent_path();
   return folder;
 }
 
-/// Some searches.
+/// Space for a few searches.
 constexpr std::int64_t least_free_bytes = 16 << 20;
 
-/// That a disk is as good as full; empty where it is not, or does not say.
+/// A message that a disk is nearly full; empty if it is not, or if that is unknown.
 std::string shortage_in(const std::filesystem::path& folder) {
   std::error_code unknown;
   const auto free = static_cast<std::int64_t>(std::filesystem::space(folder, unknown).available);
@@ -226,11 +226,11 @@ std::string shortage_in(const std::filesystem::path& folder) {
   return fmt::format("the disk of {} has only {} left", folder.string(), size_text(free));
 }
 
-/// Why a database that is not there, or has nothing in it, cannot be created there; empty where it can be. Of the
-/// folder that is to hold it, or its nearest that exists, only trying tells.
+/// Why a missing or empty database cannot be created there; empty if it can be. Only a try shows it for its folder, or
+/// its nearest existing parent.
 std::string obstacle_to(const std::filesystem::path& database) {
   namespace fs = std::filesystem;
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // a path that cannot be examined counts as missing
   if (fs::exists(database, ignored)) {
     if (::access(database.c_str(), R_OK | W_OK) != 0)
       return fmt::format("it cannot be written ({})", std::generic_category().message(errno));
@@ -290,7 +290,7 @@ Diagnosis check_database(const CommonOptions& common) {
   return diagnosis;
 }
 
-/// What is read below the user's database.
+/// Checks the databases below the user's.
 std::vector<Diagnosis> check_layers() {
   std::vector<Diagnosis> layers;
   for (const cache::Layer& layer : cache::open_lower_layers()) {
@@ -314,9 +314,9 @@ std::vector<Diagnosis> check_layers() {
   return layers;
 }
 
-/// What a variable of the environment chooses.
-/// \param fact  its name among the facts
-/// \param chosen  what it says, or nothing where it is not set; throws InvalidArgument where that means nothing
+/// Checks an environment variable.
+/// \param fact  the name of its fact
+/// \param chosen  returns its meaning, or nothing if it is not set; throws InvalidArgument for an invalid value
 template <class Chosen>
 Diagnosis check_variable(const char* what, const char* variable, const char* fact, std::string_view otherwise,
                          const Chosen& chosen) {
@@ -348,7 +348,7 @@ struct Examination {
   ExitCode code = ExitCode::success;
 };
 
-/// The first thing that keeps this machine from tuning on the best device that it has.
+/// The first obstacle to tuning on the best device of this machine.
 ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const Diagnosis& device,
                  const Diagnosis& database) {
   bool usable = false;

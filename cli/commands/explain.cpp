@@ -39,7 +39,7 @@ constexpr const char* explain_examples =
 constexpr std::size_t widest_rejection = 120;
 constexpr std::size_t most_finalists = 16;
 
-/// The best that the database knows of kernels that only move as much memory on this device.
+/// The fastest kernel in the database that only moves as much memory on this device.
 struct Ceiling {
   std::string_view kind;
   double gbs = 0;
@@ -134,11 +134,11 @@ std::string rejections_text(const Known& known) {
   return table.text();
 }
 
-/// What is known beside the search.
+/// Known facts besides the search.
 struct Beside {
   Asked database;
   std::optional<Ceiling> ceiling;
-  const ProblemFinding* slower;  ///< null where nothing says that the winner is
+  const ProblemFinding* slower;  ///< null if the winner is not known to be slower
 };
 
 std::string text_of(const Known& known, const Explanation& why, const Beside& beside) {
@@ -175,7 +175,7 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   return text;
 }
 
-/// Null where the measurement has none.
+/// Null if the measurement has no such value.
 Json uuid_of(const cache::Measurement& measurement) {
   const auto found = measurement.environment.find("uuid");
   return found == measurement.environment.end() ? Json() : Json(found->second);

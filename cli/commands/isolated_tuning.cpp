@@ -31,17 +31,17 @@ using runtime::cuda::ProcessEnd;
 using runtime::cuda::Transfer;
 using runtime::cuda::WorkerProcess;
 
-// The conversation: a job from the parent; then from the worker any number of "launching" (a config), "launched"
-// and "progress", and at the end "effort" or "error".
+// The conversation: the parent sends a job; the worker sends any number of "launching" (a config), "launched" and
+// "progress", and finally "effort" or "error".
 
-/// \throws DatabaseError where what one process writes is not what the other reads
+/// \throws DatabaseError if one process does not find what the other wrote
 void require_shared(const cache::Cache& cache) {
   const cache::Status status = cache.status();
   if (!status.persistent)
     throw DatabaseError("--isolate needs a database that both processes can write to: " + status.problem);
 }
 
-/// The device and database of a worker, kept from job to job.
+/// A worker's device and database, kept from job to job.
 struct Bench {
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
@@ -74,10 +74,11 @@ tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   return tuner::Tuner(*bench->device, bench->cache, settings).search(problem, hooks);
 }
 
-/// Whether the process ended of what it did. Else the user ended it, or the system, say, short of memory.
+/// Whether the process died by its own fault. Otherwise the user or the system ended it, for example when memory was
+/// short.
 bool is_own_end(const ProcessEnd& end) {
   constexpr std::array faults{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
-  return end.exited || end.by_owner ||  // it had hung up and did not end
+  return end.exited || end.by_owner ||  // it had closed the connection and did not end
          std::find(faults.begin(), faults.end(), end.signal) != faults.end();
 }
 
@@ -89,13 +90,13 @@ class IsolatedTuning::Worker {
  public:
   Worker() : process_("/proc/self/exe", tuning_worker_argument) {}
 
-  /// How a search ended.
+  /// The end of a search.
   struct Ending {
-    std::optional<tuner::Effort> effort{};  ///< it came to its end
-    std::optional<Error> error{};           ///< what it threw
-    std::string killer{};    ///< the config whose first launch the process did not survive; empty for none
-    std::string how{};       ///< that the process ended
-    bool by_others = false;  ///< who ended it, and no config is to blame
+    std::optional<tuner::Effort> effort{};  ///< set if the search ended normally
+    std::optional<Error> error{};           ///< the error that it threw
+    std::string killer{};    ///< the config whose first launch killed the process; empty for none
+    std::string how{};       ///< how the process ended, in words
+    bool by_others = false;  ///< the user or system ended it, and no config is to blame
   };
 
   Ending tune(const Json& job, std::chrono::milliseconds launch_limit, const tuner::Hooks& hooks) {
@@ -179,7 +180,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tune
                                    const tuner::Hooks& hooks) {
   require_shared(cache_);
   tuner::Effort all;
-  bool may_be_ended = true;  // by others, once
+  bool may_be_ended = true;  // others may end the process once
   for (bool first = true;; first = false) {
     if (!worker_) worker_ = std::make_unique<Worker>();
     const auto rejected = [&] {
@@ -201,7 +202,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tune
     if (ending.by_others && std::exchange(may_be_ended, false)) continue;
     if (!ending.killer.empty()) {
       quarantine(problem, ending.killer, ending.how);
-      // A process that does not find it there would launch the config again, and so would all after it.
+      // A process that did not find the quarantine would launch the config again, and so would all after it.
       cache_.flush(patience_at_end);
       require_shared(cache_);
       continue;
@@ -211,7 +212,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tune
           ErrorKind::device,
           fmt::format("tuning {}: {}, {}", generator::title(problem), ending.how,
                       ending.by_others ? "as the one before was; no config does that" : "between launches"));
-    // A fault that took the context with it: the config is quarantined, and a new process goes on.
+    // After a fault that destroyed the context, the config is quarantined, and a new process continues.
     if (ending.error->kind() == ErrorKind::device && rejected() > before) continue;
     throw Error(*ending.error);
   }

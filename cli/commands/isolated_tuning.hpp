@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Tuning in another process, which may die of a kernel.
+/// Tunes in another process, which a kernel may kill.
 
 #include <chrono>
 #include <memory>
@@ -15,23 +15,24 @@
 
 namespace ce::cli {
 
-/// What makes ce-tune the other process, as its only argument.
+/// The only argument of ce-tune as such a process.
 inline constexpr const char* tuning_worker_argument = "tuning-worker";
 
-/// Has problems tuned by another process that writes into the same database. A config whose first launch kills
-/// that process, or does not end, is quarantined with the reason, and a new process goes on with the rest. What
-/// the user or the system ended is no fault of a config: it is tried again.
+/// Lets another process tune problems with the same database. A config whose first launch kills that process, or does
+/// not end, is quarantined with the reason, and a new process continues. If the user or the system ended the process,
+/// no config is blamed: it is tried again.
 class IsolatedTuning {
  public:
   /// Both references must outlive this object.
-  /// \param launch_limit  for the first launch of a config, its check against the reference and its first samples
+  /// \param launch_limit  time limit for the first launch of a config, its check against the reference and its first
+  /// samples
   IsolatedTuning(const runtime::Device& device, cache::Cache& cache, TuningOptions options,
                  std::chrono::milliseconds launch_limit);
   ~IsolatedTuning();
 
-  /// As Tuner::search(), whose errors it throws; Error(device) where the process dies between launches, or where
-  /// others end it twice; DatabaseError where the database does not take a quarantine.
-  /// \param settings  whose budget_s is of each process: what those cost that died comes on top, until their end
+  /// Like Tuner::search(), and throws its errors; also Error(device) if the process dies between launches, or if others
+  /// end it twice; DatabaseError if the database does not accept a quarantine.
+  /// \param settings  budget_s applies to each process: the time of processes that died comes on top
   tuner::Effort tune(const generator::Problem& problem, const tuner::Settings& settings,
                      const tuner::Hooks& hooks);
 
@@ -48,8 +49,8 @@ class IsolatedTuning {
   std::unique_ptr<Worker> worker_;
 };
 
-/// The other process: tunes what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
-/// \return the exit status: 0, or 1 when what arrived was no conversation, with a line on standard error
+/// Runs the other process: tunes what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
+/// \return the exit status: 0, or 1 with a line on standard error if the received data is invalid
 [[nodiscard]] int tuning_worker_main(int in, int out);
 
 }  // namespace ce::cli

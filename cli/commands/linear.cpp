@@ -50,7 +50,7 @@ struct LinearOptions {
   CrossEntropy operation;
 };
 
-/// Memory with a standard normal distribution's numbers, over and over.
+/// Device memory filled with normally distributed numbers, repeated.
 Memory random_memory(Context& context, DType dtype, std::int64_t elements, double deviation) {
   constexpr std::int64_t most = 1 << 20;
   std::mt19937_64 random(1);
@@ -67,7 +67,7 @@ Memory random_memory(Context& context, DType dtype, std::int64_t elements, doubl
   return memory;
 }
 
-/// \param valid  tokens that count, evenly among all
+/// \param valid  number of tokens that count, spread evenly
 Memory random_targets(Context& context, std::int64_t tokens, std::int64_t valid, std::int64_t classes,
                       std::int64_t ignored) {
   std::mt19937_64 random(2);

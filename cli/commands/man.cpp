@@ -17,7 +17,7 @@ constexpr const char* man_examples =
     "\nExamples:\n"
     "  ce-tune man | man -l -\n";
 
-/// Text as roff prints it: backslashes and hyphens as they are, and no line that is a request.
+/// Escapes text for roff: backslashes and hyphens stay as they are, and no line is a request.
 std::string roff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -33,7 +33,7 @@ std::string roff(std::string_view text) {
   return result;
 }
 
-/// The sections of a footer: a title that ends in a colon, and indented lines.
+/// The sections of a help footer: a title that ends in a colon, and indented lines.
 void write_footer(std::ostringstream& page, const std::string& footer) {
   std::istringstream lines(footer);
   bool open = false;

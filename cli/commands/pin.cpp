@@ -51,7 +51,8 @@ void require_complete(const PinOptions& options) {
                           fmt::format("{} at most", longest_why));
 }
 
-/// As every text names it. \throws InvalidArgument for what can be no config of the key or is in quarantine
+/// The config in its canonical text form. \throws InvalidArgument for an invalid config of the key, or a quarantined
+/// one
 std::string checked_config(const Known& known, const std::string& text) {
   static_cast<void>(known.problem_or_throw());
   std::string config;

@@ -84,7 +84,8 @@ bool ProblemTuning::time_ceiling(SweptCeiling& swept) {
   return attempt(swept.failure, [&] { swept.gbs = tuner_.time_ceiling(swept.kind); });
 }
 
-/// While the tuning lock is held: the next process that has it would measure what the file does not have.
+/// Called while holding the tuning lock: otherwise the next holder would repeat measurements that the file does not
+/// have.
 void ProblemTuning::write_for_others() const {
   if (processes_ == Processes::several) cache_.flush(patience_at_end);
 }
@@ -95,7 +96,7 @@ void ProblemTuning::report(SweptProblem& swept, tuner::Report report, const tune
 }
 
 void ProblemTuning::report_known(SweptProblem& swept, const tuner::Hooks& hooks) {
-  std::optional<Failure> none;  // who cannot be reported was not reached
+  std::optional<Failure> none;  // a problem that cannot be reported was not reached
   static_cast<void>(attempt(none, [&] {
     if (auto known = tuner_.known_report(swept.problem)) report(swept, *std::move(known), hooks);
   }));

@@ -70,7 +70,7 @@ std::list<Case> cases_of(const RegressionOptions& options) {
 }
 
 ExitCode regressions(const RegressionOptions& options) {
-  if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // says what is wrong with it
+  if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // throws for an invalid value
   const std::list<Case> cases = cases_of(options);
   const std::vector<ProblemFinding> findings = findings_of(cases);
   const auto left_out = left_out_of(cases);

@@ -50,7 +50,7 @@ struct RunOptions {
 
 using Files = std::map<std::string, std::string>;
 
-/// Kernels that are there already need not be compiled again; nothing is written where there is no database.
+/// Compiled kernels of the database are used; nothing is written if there is no database.
 cache::Cache binaries(const CommonOptions& common) {
   try {
     return open_database(common);
@@ -87,7 +87,7 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
           {"tensors", list}};
 }
 
-/// Runs --config, else what is known or used before anything was measured. Nothing is tuned.
+/// Runs --config, else the known winner or what a program runs without one. Nothing is tuned.
 TensorBytes run_config(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
                        const TensorBytes& inputs, ConfigChoice& chosen) {
   chosen =
@@ -103,11 +103,11 @@ TensorBytes run_config(const RunOptions& options, runtime::Device& device, const
       inputs);
 }
 
-/// Runs what a program with that policy would.
+/// Runs what a program with that policy would run.
 TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
                        const TensorBytes& inputs, ConfigChoice& chosen) {
   const Policy policy = parse_policy("--policy", options.policy);
-  // Without a place for a database, programs run too.
+  // Programs also run without a path for a database.
   std::filesystem::path database = options.common.database;
   if (database.empty()) database = cache::Cache::default_path();
   cache::Cache cache = cache::Cache::open_layered(database);

@@ -26,7 +26,7 @@ using generator::Problem;
 
 constexpr Stream stream = nullptr;
 
-/// The tensors of the call in the device's memory, an output over its input where it is written there.
+/// The tensors of the call in device memory. An output that overwrites an input shares its memory.
 class DeviceTensors {
  public:
   DeviceTensors(runtime::Device& device, std::span<const NamedTensor> tensors, const TensorBytes& inputs)
@@ -40,7 +40,7 @@ class DeviceTensors {
     }
   }
 
-  /// A view without data where the call has no such tensor.
+  /// A view without data if the call has no such tensor.
   [[nodiscard]] Tensor operator[](std::string_view name) const {
     const auto found = views_.find(name);
     return found == views_.end() ? Tensor{} : found->second;
@@ -86,7 +86,7 @@ Tensors with_optional(Tensors tensors, const DeviceTensors& t) {
   return tensors;
 }
 
-/// The call as the library makes it of typed options and tensors.
+/// Converts options and tensors to the library's types, and makes the call.
 Request request_of(const Problem& problem, const Amounts& amounts, const DeviceTensors& t,
                    const runtime::Device& device) {
   switch (problem.operation) {

@@ -18,25 +18,26 @@
 
 namespace ce::cli {
 
-/// Bytes of tensors, by their names.
+/// Contents of tensors, by their names.
 using TensorBytes = std::map<std::string, std::vector<std::byte>>;
 
-/// Whether a config is verified that this machine has not verified: a user who names one may want to see it be wrong.
+/// Whether to verify a config that this machine has not verified: a user who names one may want to see its wrong
+/// results.
 enum class Verify : std::uint8_t { no, once };
 
-/// The config's kernel for one problem. \throws InvalidArgument naming --config where it cannot run it,
-/// CompileError, Unsupported, Error(verification) where its answer is wrong
+/// The config's kernel for one problem. \throws InvalidArgument naming --config if it cannot run it, CompileError,
+/// Unsupported, Error(verification) if its results are wrong
 [[nodiscard]] tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache,
                                       const generator::Problem& problem, const generator::Config& config,
                                       Verify verify);
 
-/// What says which kernel runs, of the problem as the library makes it of the call's tensors.
+/// Chooses the kernel for the problem that the library derives from the call's tensors.
 using KernelChoice = std::function<const tuner::Kernel&(const generator::Problem&)>;
 
-/// Checks what a call with these options and tensors would check, and makes it once.
-/// \param inputs  of every input that tensors_of() names, of its size
-/// \returns every output
-/// \throws InvalidArgument naming the option of an amount, DeviceError, TargetOutOfRange, and what `choose` throws
+/// Makes one call with these options and tensors, with all checks of a call.
+/// \param inputs  contents of every input that tensors_of() names, with its size
+/// \returns the contents of every output
+/// \throws InvalidArgument naming the option of an amount, DeviceError, TargetOutOfRange, and the errors of `choose`
 [[nodiscard]] TensorBytes call_once(runtime::Device& device, const generator::Problem& problem,
                                     const Amounts& amounts, const KernelChoice& choose,
                                     const TensorBytes& inputs);

@@ -38,7 +38,7 @@ constexpr const char* source_examples =
     "--rows,\n"
     "8192 are meant.\n";
 
-/// Rows when --rows is left out: they are not in the source, and only decide which winner is meant.
+/// Default of --rows: rows are not in the source, and only decide which winner is used.
 constexpr const char* usual_rows = "8192";
 
 struct SourceOptions {
@@ -53,7 +53,7 @@ struct Choice {
   ConfigChoice chosen;
 };
 
-/// The one problem that the options describe.
+/// The one problem in the options.
 generator::Problem asked_problem(const SourceOptions& options) {
   ProblemOptions one = options.problem;
   if (one.rows.empty()) one.rows = {usual_rows};
@@ -120,7 +120,7 @@ Json document_of(const Choice& choice, const generator::Program& program, bool f
           {"sources", sources}};
 }
 
-/// What is printed beside the source, to standard error: which it is, and what it needs.
+/// Prints notes beside the source, to standard error: its config, and what it needs.
 std::string remarks_on(const Choice& choice, const generator::Program& program, bool flat) {
   std::string text = fmt::format("ce-tune: {}: {}, {}\n", generator::title(choice.problem),
                                  generator::to_text(choice.chosen.config), choice.chosen.origin);
@@ -136,7 +136,7 @@ std::string remarks_on(const Choice& choice, const generator::Program& program, 
   return text;
 }
 
-/// Without --list, a device only says which config a program runs there.
+/// Without --list, a device is only used to find the config that a program runs there.
 void require_device_to_matter(const SourceOptions& options) {
   if (options.common.device.empty() || (options.key.empty() && options.config.empty())) return;
   throw InvalidArgument("--device", in_quotes(options.common.device),
@@ -144,7 +144,7 @@ void require_device_to_matter(const SourceOptions& options) {
                                     options.key.empty() ? "--config" : "KEY without --list"));
 }
 
-/// A database knows keys, and the winner of a problem.
+/// The key and the winner of a problem need a database.
 void require_database_to_matter(const SourceOptions& options) {
   if (options.common.database.empty() || !options.key.empty()) return;
   if (!options.list && options.config.empty()) return;

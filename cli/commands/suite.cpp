@@ -16,7 +16,7 @@ using generator::Problem;
 
 constexpr std::array all_suites{Suite::widths, Suite::vocab, Suite::few_rows};
 
-/// What is timed of an operation.
+/// The problems to time for an operation.
 struct TimedOperation {
   Operation operation;
   bool loss_only = false;
@@ -65,7 +65,7 @@ std::vector<std::int64_t> columns_of(Suite suite, const ProblemOptions& options)
   return {};
 }
 
-/// The largest power of two with which the logits take one GiB at most.
+/// The largest power of two with at most one GiB of logits.
 std::int64_t rows_of_a_gib(DType dtype, std::int64_t columns) {
   const std::int64_t rows = (std::int64_t{1} << 30) / (columns * size_of(dtype));
   return static_cast<std::int64_t>(

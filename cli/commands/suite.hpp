@@ -13,7 +13,7 @@ namespace ce::cli {
 
 enum class Suite : std::uint8_t {
   widths,    ///< columns from 128 to 262144, with as many rows as half a GiB to one GiB of logits hold
-  vocab,     ///< the vocabularies of language models, 8192 rows
+  vocab,     ///< vocabularies of language models, 8192 rows
   few_rows,  ///< 1 to 64 rows, as in decoding
 };
 
@@ -21,8 +21,8 @@ enum class Suite : std::uint8_t {
 /// \throws InvalidArgument naming --suite
 [[nodiscard]] Suite parse_suite(std::string_view text);
 
-/// Its problems by operation and dtype, in the order of rows and then columns. What the options say of
-/// operations, dtypes, rows and columns takes the place of what the suite says.
+/// The suite's problems by operation and dtype, in the order of rows and then columns. Operations, dtypes, rows and
+/// columns in the options replace those of the suite.
 /// \throws InvalidArgument naming the option and its value
 [[nodiscard]] std::vector<generator::Problem> problems_of(Suite suite, const ProblemOptions& options);
 

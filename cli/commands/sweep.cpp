@@ -71,17 +71,17 @@ std::vector<generator::Problem> problems_of(const SweepOptions& options) {
   return problems_of(problems);
 }
 
-/// What to tune, and how far.
+/// The problems to tune, and the extent of the search.
 struct Agenda {
   std::vector<generator::Problem> problems;
   std::optional<double> budget_s{};
   SearchOptions search{};
-  std::size_t top = 0;           ///< of how many configs to tell
-  std::optional<Shard> shard{};  ///< that the problems are of
+  std::size_t top = 0;           ///< number of configs to list for each problem
+  std::optional<Shard> shard{};  ///< shard of the problems
   std::size_t listed = 0;        ///< problems of all shards
 };
 
-/// \throws InvalidArgument also for what a busy machine may take for a right config, which would be rejected for good
+/// \throws InvalidArgument also for a limit so short that a busy machine would reject a right config permanently
 std::chrono::milliseconds launch_limit_of(const std::string& text) {
   constexpr std::chrono::duration<double> least{1};
   const std::chrono::duration<double> limit{parse_duration("--isolate", text)};
@@ -104,15 +104,15 @@ Agenda agenda_of(const SweepOptions& options) {
     agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
   if (options.budget.empty()) return agenda;
   agenda.budget_s = parse_duration("--budget", options.budget);
-  // Where time is short, those that have the most of it to gain go first.
+  // If time is limited, problems with the most to gain come first.
   std::stable_sort(agenda.problems.begin(), agenda.problems.end(), [](const auto& a, const auto& b) {
     return generator::traffic(a).total() > generator::traffic(b).total();
   });
   return agenda;
 }
 
-/// \param left_out   problems that were not reached
-/// \param cut_short  problems whose search was
+/// \param left_out   number of problems that were not reached
+/// \param cut_short  number of problems whose search was cut short
 std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t left_out,
                                      std::int64_t cut_short) {
   std::vector<std::string> what;
@@ -134,7 +134,8 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const SearchOptions&
       .progress = [&observer](const tuner::Progress& progress) { observer.update(progress); }, .stop = stop};
   ProblemTuning tuning(device, cache, options);
   for (SweptProblem& swept : result.problems) swept.key = tuning.key(swept.problem);
-  // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
+  // Sweeps with the same list share the work: a problem that another process tunes is skipped, and tried again at the
+  // end.
   for (const bool waits : {false, true})
     for (std::size_t i = 0; i < result.problems.size(); ++i) {
       SweptProblem& swept = result.problems[i];
@@ -148,7 +149,7 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const SearchOptions&
     }
 }
 
-/// What is common to sweeps over one device and over several: the end.
+/// Ends a sweep, on one device or on several.
 void finish(const SweepOptions& options, const Agenda& agenda, const cache::Cache& cache,
             SweepResult& result) {
   for (SweptProblem& swept : result.problems) swept.best = best_of(cache, swept, agenda.top);
@@ -173,8 +174,8 @@ Screen screen_of(const SweepOptions& options, ProgressLog* log) {
   return screen;
 }
 
-/// Tunes while the progress is shown, and until the user or the budget ends it; then sums up.
-/// \param devices  the names of several, or the one
+/// Tunes and shows progress, until the user or the budget ends it; then sums up.
+/// \param devices  names of several devices, or the one
 SweepResult tune_in_time(const SweepOptions& options, const Agenda& agenda,
                          const std::vector<std::string>& devices, const cache::Cache& cache,
                          SweepResult result, const Tune& tune) {
@@ -197,7 +198,7 @@ SweepResult tune_in_time(const SweepOptions& options, const Agenda& agenda,
   return result;
 }
 
-/// The list is the same with any other options.
+/// Lists the shard's problems; independent of all other options.
 void require_list_presets_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
@@ -241,7 +242,7 @@ SweepResult result_of(const Agenda& agenda, TuningRun run) {
   return result;
 }
 
-/// \param name  of the device; empty for the default
+/// \param name  name of the device; empty for the default
 SweepResult sweep_device(const SweepOptions& options, const Agenda& agenda, const std::filesystem::path& path,
                          const std::string& name) {
   CommonOptions common = options.common;

@@ -25,7 +25,7 @@
 namespace ce::cli {
 namespace {
 
-/// The processes share the processors for their compilers.
+/// Divides the processors among the processes' compilers.
 void share_compilers(std::size_t devices) {
   constexpr const char* variable = "CE_COMPILE_WORKERS";
   if (environment_variable(variable)) return;
@@ -33,7 +33,7 @@ void share_compilers(std::size_t devices) {
   ::setenv(variable, fmt::to_string(each).c_str(), 0);
 }
 
-/// Does for each of `count` something on a thread of its own; throws the first error, once all have ended.
+/// Calls work(0) to work(count - 1) on a thread each; throws the first error once all have ended.
 void for_each_thread(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::vector<std::exception_ptr> errors(count);
   {
@@ -67,7 +67,7 @@ std::vector<generator::Operation> ceilings_of(const std::vector<SweptProblem>& p
   return {kinds.begin(), kinds.end()};
 }
 
-/// Their places in the list. What takes longest is not begun last, when other devices have nothing left to do.
+/// Indices of the problems. The longest ones must not start last, when other devices have nothing left to do.
 std::vector<std::size_t> most_bytes_first(const std::vector<SweptProblem>& problems) {
   std::vector<std::size_t> order(problems.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -77,12 +77,12 @@ std::vector<std::size_t> most_bytes_first(const std::vector<SweptProblem>& probl
   return order;
 }
 
-/// What the threads share. The jobs of the queue are the searches of the ceilings, then the problems.
+/// State shared by the threads. The queue's jobs are the searches of ceilings, then the problems.
 struct Shared {
   std::vector<generator::Operation> ceilings;
-  std::vector<std::size_t> problems;  ///< places in the list
+  std::vector<std::size_t> problems;  ///< indices in the list
   WorkQueue queue;
-  std::mutex mutex;  ///< of the failure of the run and of what was searched
+  std::mutex mutex;  ///< guards the run's failure and `searched`
   std::set<generator::Operation> searched;
   SweepObserver& observer;
   SweepResult& result;
@@ -94,7 +94,7 @@ void note_failure(Shared& shared, const Failure& failure, bool decides) {
   if (decides || !shared.result.run.failure) shared.result.run.failure = failure;
 }
 
-/// One device of the sweep, on a thread of its own.
+/// One device of the sweep, on its own thread.
 class Lane {
  public:
   Lane(std::size_t lane, SweepWorker& worker, Shared& shared)
@@ -152,7 +152,7 @@ class Lane {
     return true;
   }
 
-  /// Of those that were searched, for the reports of its problems.
+  /// Times the searched ceilings, for the reports of its problems.
   void time_ceilings() {
     std::map<generator::Operation, double> gbs;
     for (const generator::Operation kind : searched_of_its_problems()) {
@@ -186,9 +186,9 @@ class Lane {
     return kinds;
   }
 
-  /// \param then    what becomes of its job
-  /// \param counts  whether that is a problem that is done with
-  /// \returns of what
+  /// \param then    what happens to its job
+  /// \param counts  whether a problem is finished by it
+  /// \returns the failure
   Failure die(std::string_view then, bool counts) {
     Failure death =
         describe(Error(ErrorKind::device, fmt::format("{}: {}", worker_.device(), worker_.died_of())));
@@ -326,7 +326,7 @@ void tune_on_devices(const std::vector<std::string>& devices, const std::filesys
   for_each_thread(workers.size(), [&](std::size_t i) {
     try {
       Lane(i, *workers[i], shared).run();
-      workers[i].reset();  // all at a time: one that was stopped takes a second
+      workers[i].reset();  // all at the same time: a process that was stopped takes a second
     } catch (...) {
       shared.queue.stop();
       throw;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A sweep over several devices of this machine: a process for each, one result.
+/// Sweeps over several devices of this machine: a process for each, one result.
 
 #include <condition_variable>
 #include <cstddef>
@@ -19,30 +19,30 @@
 
 namespace ce::cli {
 
-/// The devices of --device: "cuda:all", or names with commas between; a single name is returned as it is. "host" may be
+/// The devices of --device: "cuda:all", or names separated by commas; a single name is returned as it is. "host" may be
 /// named more than once.
-/// \param gpus  how many there are
-/// \throws InvalidArgument naming --device, DeviceError for all of none
+/// \param gpus  number of GPUs
+/// \throws InvalidArgument naming --device, DeviceError for "cuda:all" without GPUs
 [[nodiscard]] std::vector<std::string> device_list(const std::string& text, int gpus);
 
-/// Which job of a sweep is whose turn. Thread-safe.
+/// Hands out the jobs of a sweep. Thread-safe.
 class WorkQueue {
  public:
   explicit WorkQueue(std::size_t jobs);
 
   struct Turn {
     std::size_t job;
-    bool waits;  ///< another process was tuning it; there is nothing else left to do
+    bool waits;  ///< another process was tuning it, and no other job is left
   };
-  /// The next job; waits while there is none but others may give theirs back. Nothing at the end.
+  /// The next job; waits if there is none but others may give theirs back. Nothing at the end.
   [[nodiscard]] std::optional<Turn> take();
-  /// Of a job that was taken, each once: it is done with; is to be looked at again when all others are done with; or is
-  /// to be taken by another.
+  /// Each taken job must be passed to one of these once: it is finished; it will be tried again when all others are
+  /// finished; or another device will take it.
   void finish(std::size_t job);
   void pass_over(std::size_t job);
-  /// \returns false where it was given back before: then it is done with
+  /// \returns false if it was given back before: then it is finished
   [[nodiscard]] bool give_back(std::size_t job);
-  /// Nothing more is taken.
+  /// Hands out no further jobs.
   void stop();
 
  private:
@@ -54,12 +54,12 @@ class WorkQueue {
   bool stopped_ = false;
 };
 
-/// Tunes the problems of the result, each on whichever device is free, those that move the most bytes first. The ceilings
-/// that they need are jobs as problems are, before them: each is searched once. At its end each device times the
-/// ceilings of the problems that it tuned, for their reports. A process that dies is told of, its job goes to another
-/// once, and the rest goes on without its device.
-/// \param result  also gets its devices and, of the first, what is of the run
-/// \throws InvalidArgument where the devices are not of one model; what opening one throws
+/// Tunes the problems of the result, each on any free device, those that move the most bytes first. The ceilings that
+/// they need are jobs, too, and come first: each is searched once. At the end each device times the ceilings of the
+/// problems that it tuned, for their reports. If a process dies, that is reported, another device gets its job once,
+/// and the sweep goes on without its device.
+/// \param result  also receives the devices and, from the first, the run's data
+/// \throws InvalidArgument if the devices are not of one model; errors of opening one
 void tune_on_devices(const std::vector<std::string>& devices, const std::filesystem::path& database,
                      const SearchOptions& options, SweepObserver& observer, const std::stop_token& stop,
                      SweepResult& result);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a sweep tells people and programs on its way.
+/// Reports a sweep's progress to people and programs.
 
 #include <cstddef>
 #include <mutex>
@@ -18,19 +18,19 @@ namespace ce::cli {
 class SweepObserver {
  public:
   /// \param log      null for none
-  /// \param devices  the names of several, or the one
+  /// \param devices  names of several devices, or the one
   SweepObserver(ProgressDisplay& display, ProgressLog* log, std::vector<std::string> devices);
 
-  /// \param problem  its place in the list
-  /// \param device   its place in the list, as in all that follow
+  /// \param problem  its index in the list
+  /// \param device   its index in the list, as for all members below
   void begin(std::size_t problem, std::size_t problems, const SweptProblem& swept, std::size_t device = 0);
   void update(const tuner::Progress& progress, std::size_t device = 0);
   void finish(const SweptProblem& swept, std::size_t device = 0);
-  /// The same of a ceiling, which is none of the problems.
+  /// For a ceiling, which is not one of the problems.
   void begin(const SweptCeiling& swept, std::size_t problems, std::size_t device);
   void finish(const SweptCeiling& swept, std::size_t device);
-  /// \param then    what becomes of what it was at
-  /// \param counts  whether that is a problem that is done with
+  /// \param then    what happens to its job
+  /// \param counts  whether a problem is finished by it
   void died(const Failure& failure, std::string_view then, bool counts, std::size_t device);
   void end(const SweepResult& result);
 
@@ -41,7 +41,7 @@ class SweepObserver {
   ProgressLog* log_;
   std::vector<std::string> devices_;
   std::mutex mutex_;
-  std::vector<double> last_written_;  // updates of each device, in seconds
+  std::vector<double> last_written_;  // seconds of the last update of each device
 };
 
 }  // namespace ce::cli

@@ -39,14 +39,15 @@ int rejected_of(const Report& report) {
                          [](int sum, const auto& entry) { return sum + entry.second; });
 }
 
-/// Relative to the winner; less than 0 where the winner ties and has fewer registers. Nothing where other rows were timed.
+/// Difference of its median from the winner's, relative; negative if the winner won a tie by its fewer registers.
+/// Nothing if other rows were timed.
 std::optional<double> behind(const SweptProblem& swept, const cache::Measurement& measurement) {
   const cache::Measurement& winner = swept.best.front().measurement;
   if (measurement.rows != winner.rows) return std::nullopt;
   return measurement.median_us / winner.median_us - 1;
 }
 
-/// Of a problem without a report, or a ceiling that was not searched.
+/// Why a problem has no report, or a ceiling no search.
 template <class Swept>
 std::string outcome_of(const Swept& swept) {
   if (swept.failure) return swept.failure->fields.at("kind");
@@ -85,7 +86,7 @@ std::string table_of(const SweepResult& result) {
   return table.text();
 }
 
-/// The best configs of each problem; empty where none were asked for.
+/// The best configs of each problem; empty if none were asked for.
 std::string best_of(const SweepResult& result) {
   using enum Table::Align;
   Table table({{"KEY"},
@@ -109,7 +110,7 @@ std::string best_of(const SweepResult& result) {
   return table.empty() ? "" : table.text() + "\n";
 }
 
-/// Whatever a reader of the table might miss.
+/// Notes about results that the table does not show.
 std::string notes_of(const SweptProblem& swept) {
   const std::string title = generator::title(swept.problem);
   std::string text;

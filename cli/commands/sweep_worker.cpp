@@ -21,7 +21,7 @@ using runtime::cuda::Channel;
 using runtime::cuda::Transfer;
 
 // The conversation: "open" and its answer; then "tune", "search_ceiling" and "time_ceiling" any number of times, each
-// answered by any number of "progress" and one "swept". All may be answered by "error".
+// answered by any number of "progress" and one "swept". Any answer may be "error".
 
 Json options_words(const SearchOptions& options) {
   return {{"configs", options.tuning.configs},
@@ -91,7 +91,7 @@ Failure failure_in(const Json& words) {
   return {.code = static_cast<ExitCode>(words.at("code").get<int>()), .fields = words.at("fields")};
 }
 
-/// The device and database of a process, kept from problem to problem.
+/// A process's device and database, kept from problem to problem.
 struct Open {
   explicit Open(const Json& words)
       : device(ce::open_device(words.at("device").get<std::string>())),
@@ -190,8 +190,8 @@ void SweepWorker::open(const std::filesystem::path& database, const SearchOption
 
 struct SweepWorker::Answer {
   End end = End::next;
-  Json swept = Json::object();      ///< what the process says of it
-  std::optional<Error> error = {};  ///< instead
+  Json swept = Json::object();      ///< the process's answer
+  std::optional<Error> error = {};  ///< instead of an answer
 };
 
 SweepWorker::Answer SweepWorker::ask(const Json& job, const tuner::Hooks& hooks) {
@@ -224,7 +224,7 @@ SweepWorker::Answer SweepWorker::ask_for(Swept& swept, const Json& job, const tu
   if (const Json& words = answer.swept.at("failure"); !words.is_null()) failure = failure_in(words);
   swept.is_tuned_elsewhere = answer.swept.at("is_tuned_elsewhere");
   const bool go_on = answer.swept.at("goes_on");
-  // After a fault its context is of no use, and another device may be well.
+  // A fault makes its context useless; other devices are not affected.
   if (!go_on && failure && failure->code == ExitCode::device) {
     died_of_ = failure->fields.at("message");
     return {.end = End::died};

@@ -49,7 +49,7 @@ struct TimeOptions {
   std::vector<std::string> configs;
 };
 
-/// What is timed.
+/// The problem and config to time.
 struct Field {
   generator::Problem problem;
   std::vector<generator::Config> configs;

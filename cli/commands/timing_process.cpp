@@ -25,7 +25,7 @@ namespace {
 using cache::Measurement;
 using runtime::cuda::Transfer;
 
-/// The device, database and reference of such a process, kept from job to job.
+/// The process's device, database and reference, kept from job to job.
 struct Timer {
   explicit Timer(const Json& job)
       : device(ce::open_device(job.at("device").get<std::string>())),
@@ -39,7 +39,8 @@ struct Timer {
   tuner::Retimer retimer;
 };
 
-/// The parent has the device open, too, and waits: it is not another user of it, which would be a doubt.
+/// The parent has the device open, too, and waits: it must not count as another user of the device, which would be a
+/// doubt.
 void leave_out_parent(cache::Environment& environment) {
   const auto known = environment.find("compute_processes");
   if (known == environment.end()) return;

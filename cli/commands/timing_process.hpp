@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Timing in a process of its own: kernels that do not fill the device take as long in each run of one process, and
-/// something else in the next process (docs/measuring.md).
+/// Times kernels in a process of its own: a kernel that does not fill the device takes equally long in each run of one
+/// process, but not in the next process (docs/measuring.md).
 
 #include <filesystem>
 #include <span>
@@ -17,17 +17,17 @@
 
 namespace ce::cli {
 
-/// What makes ce-tune such a process, as its only argument.
+/// The only argument of ce-tune as such a process.
 inline constexpr const char* timing_worker_argument = "timing-worker";
 
 class TimingProcess {
  public:
   /// Starts it. It finds compiled kernels in the cache's file. Both references must outlive this object.
-  /// \param program  that is the process with timing_worker_argument: this one
+  /// \param program  this program, which timing_worker_argument turns into the process
   TimingProcess(const runtime::Device& device, const cache::Cache& cache, const TuningOptions& options,
                 const std::filesystem::path& program = "/proc/self/exe");
 
-  /// As Retimer::time_beside(), whose errors it throws; Error(device) where the process dies. Not written down.
+  /// Like Retimer::time_beside(), and throws its errors; Error(device) if the process dies. Stores nothing.
   [[nodiscard]] std::vector<cache::Measurement> time_beside(const cache::Key& key,
                                                             const generator::Problem& problem,
                                                             std::span<const generator::Config> configs,
@@ -41,7 +41,7 @@ class TimingProcess {
   runtime::cuda::WorkerProcess process_;
 };
 
-/// The process: times what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
+/// Runs the process: times what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
 /// \return as answer_jobs()
 [[nodiscard]] int timing_worker_main(int in, int out);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Takes turns with other processes that tune the same problem.
+/// Waits for other processes that tune the same problem.
 
 #include <chrono>
 #include <functional>
@@ -13,7 +13,7 @@ namespace ce::cli {
 
 /// Waits until no other process tunes the key.
 /// \param waiting  called several times a second meanwhile
-/// \returns nothing where that is not before the deadline
+/// \returns nothing if the deadline comes first
 /// \throws Error(interrupted) when asked to stop
 [[nodiscard]] std::optional<cache::TuningLock> wait_for_tuning_lock(
     const cache::Cache& cache, const cache::Key& key, const std::stop_token& stop,

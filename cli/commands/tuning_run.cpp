@@ -85,7 +85,7 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
 }
 
 TuningRun begin_run(std::string devices) {
-  static_cast<void>(tags_of_environment());  // says what is wrong with them
+  static_cast<void>(tags_of_environment());  // throws for invalid tags
   return {.device = std::move(devices),
           .model = {},
           .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the commands that measure have in common: how they tune, under which circumstances, how it ended.
+/// Common parts of the commands that measure: their settings, circumstances and results.
 
 #include <chrono>
 #include <cstdint>
@@ -21,60 +21,60 @@ class App;
 
 namespace ce::cli {
 
-/// As the user wrote them; empty where not at all.
+/// Options as the user wrote them; empty if not given.
 struct TuningOptions {
   std::string configs, scratch, strategy;
-  std::string samples;      ///< of a finalist; an option of sweep alone
-  bool unrecorded = false;  ///< go on where nothing is kept
+  std::string samples;      ///< samples of a finalist; an option of sweep only
+  bool unrecorded = false;  ///< go on if results cannot be stored
 };
 
 void add_tuning_options(CLI::App& command, TuningOptions& options);
-/// Those of them that commands take which search nothing: --unrecorded and --scratch.
+/// The options for commands that do not search: --unrecorded and --scratch.
 void add_timing_options(CLI::App& command, TuningOptions& options);
 
-/// To be called before anything is measured.
-/// \param what  would be lost, as "nothing that is compiled"
-/// \throws DatabaseError where the database cannot be written, unless that was asked for
+/// Called before anything is measured.
+/// \param what  what would be lost, such as "nothing that is compiled"
+/// \throws DatabaseError if the database cannot be written, unless the options allow it
 void require_record(const cache::Cache& cache, const TuningOptions& options,
                     std::string_view what = "nothing that is measured");
 
-/// What suits the device, but for what was asked.
+/// The device's defaults, changed by the options.
 /// \throws InvalidArgument naming the option and its value
 [[nodiscard]] tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& model);
 
-/// Of one kernel.
+/// The scratch memory of one kernel.
 inline constexpr std::int64_t most_samples = 1'000'000;
 
 struct TuningRun {
   std::string device;  ///< "cuda:0"
   runtime::Model model;
-  std::string date;                  ///< of its start: UTC, ISO 8601
-  runtime::Environment environment;  ///< of its start: driver, clocks, ...
+  std::string date;                  ///< time of its start: UTC, ISO 8601
+  runtime::Environment environment;  ///< at its start: driver, clocks, ...
   cache::Status database;
   double seconds = 0;
-  std::optional<Failure> failure;  ///< the one that decides the exit status
+  std::optional<Failure> failure;  ///< the failure that determines the exit status
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
 [[nodiscard]] TuningRun begin_run(const runtime::Device& device);
-/// Of devices that other processes have open, which say the rest.
+/// For devices that other processes have open; they report the rest.
 [[nodiscard]] TuningRun begin_run(std::string devices);
-/// How long to wait at the end for a database that another process has locked: a large import takes that long.
+/// Limit of the wait at the end for a locked database: a large import takes that long.
 inline constexpr std::chrono::seconds patience_at_end{60};
 
-/// Writes what the database has refused, which may take a minute where it is locked. Notes how long the run took and
-/// where the results are; that they are not kept is a failure.
+/// Writes what the database has refused, which may take a minute if it is locked. Notes the duration of the run and
+/// where its results are; results that are not stored are a failure.
 void end_run(TuningRun& run, const cache::Cache& cache);
 
-/// Does what concerns one problem. A ce::Error, or that memory is short, ends it and is the failure.
+/// Runs the work of one problem. A ce::Error, or short memory, ends it and becomes the failure.
 /// \returns whether other problems are worth trying
 [[nodiscard]] bool attempt(std::optional<Failure>& failure, const std::function<void()>& work);
 
-/// version, date, device, environment, database.
+/// Writes version, date, device, environment, database.
 [[nodiscard]] Json json_of(const TuningRun& run);
 
-/// Tells of the failure on standard error, after what was printed. \returns the exit status
-/// \param kept, then  of an interrupted run: what the database keeps of it, and what else is to be said of that
+/// Reports the failure on standard error, after all output. \returns the exit status
+/// \param kept, then  for an interrupted run: what the database has of it, and further notes
 [[nodiscard]] ExitCode verdict(const TuningRun& run, std::string_view kept, std::string_view then);
 
 }  // namespace ce::cli

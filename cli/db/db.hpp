@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The commands below `ce-tune db`, a file each. As those of commands.hpp.
+/// The commands below `ce-tune db`, one file each. Like those of commands.hpp.
 
 #include "cli/commands.hpp"
 

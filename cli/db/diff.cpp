@@ -39,7 +39,7 @@ constexpr const char* diff_examples =
     "this\n"
     "ce-tune; RATIO is the time there over the time here, where both are of as many rows.\n";
 
-/// A key that one of them has, or both.
+/// A key of one database or of both.
 struct Row {
   struct Winner {
     std::string config;
@@ -62,11 +62,11 @@ std::optional<Row::Winner> winner_of(const cache::Cache& cache, const cache::Key
   return Row::Winner{its.config, its.rows, its.median_us, throughput_of(its)};
 }
 
-/// One key at a time, while its pages are in memory.
+/// Both databases are read one key at a time, while its pages are in memory.
 class Difference {
  public:
   std::map<std::string, Row> rows;                        ///< by the key's id
-  std::size_t shared = 0, only_here = 0, only_there = 0;  ///< measurements
+  std::size_t shared = 0, only_here = 0, only_there = 0;  ///< numbers of measurements
 
   Difference(const cache::Cache& one, const cache::Cache& other)
       : here_{.cache = one}, there_{.cache = other} {
@@ -76,7 +76,7 @@ class Difference {
         row.key = summary.key;
         (row.*half).is_there = true;
       }
-    // As keys() has them: so are the cases, then.
+    // The order of keys(), which is that of the cases.
     std::vector<Row*> list;
     for (auto& [id, row] : rows) list.push_back(&row);
     std::sort(list.begin(), list.end(), [](const Row* a, const Row* b) {
@@ -105,13 +105,13 @@ class Difference {
     std::list<Case> cases{};
     std::optional<SlowerWinners> slower{};
   };
-  /// Of one key.
+  /// The cases of one key.
   struct Found {
     std::size_t shared = 0, only_here = 0, only_there = 0;
-    std::list<Case> here{}, there{};  ///< one, or none
+    std::list<Case> here{}, there{};  ///< one case, or none
   };
 
-  /// Fills in the winners of the row. \returns what else there is of its key
+  /// Fills in the winners of the row. \returns the other results of its key
   [[nodiscard]] Found filled(Row& row) const {
     Found found;
     std::vector<std::string> mine, others;

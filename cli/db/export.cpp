@@ -41,7 +41,7 @@ constexpr const char* export_examples =
     "the text is\n"
     "whole. Databases with the same measurements give the same text. Compiled kernels are not in it.\n";
 
-/// As many as a final takes, evenly spread: a text that ships need not be long.
+/// Samples to keep, as many as a final takes, evenly spread: a shipped text should be short.
 void thin(cache::Measurement& measurement) {
   constexpr int most = 15;
   if (measurement.samples_us.size() <= most) return;
@@ -50,8 +50,8 @@ void thin(cache::Measurement& measurement) {
   measurement.spread = tuner::spread(measurement.samples_us);
 }
 
-/// The winner of a key with today's templates, without what names machines.
-/// \param unfinished  also where its search did not come to its end
+/// The winner of a key with current templates, without data that names machines.
+/// \param unfinished  also if its search is not finished
 std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list, bool unfinished) {
   auto decision = tuner::decide(list);
   if (unfinished ? !tuner::has_final(decision) : !tuner::is_finished(decision)) return {};
@@ -61,12 +61,12 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   return {std::move(winner)};
 }
 
-/// What --winners and --unfinished say.
+/// The effect of --winners and --unfinished.
 struct Which {
   bool winners = false, unfinished = false;
 };
 
-/// What of a key's measurements is written; empty for all.
+/// Selects the measurements of a key to write; empty for all.
 cache::Maintenance::Selection selection_of(const Which& which, const Tags& tags) {
   if (!which.winners && tags.empty()) return {};
   return [which, tags](const std::vector<cache::Measurement>& list) {
@@ -86,7 +86,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
   if (!to_output) {
     require_output("FILE", path, common.json);
     const auto write_lines = [&](std::ostream& file) { written = database.write_lines(file, selection); };
-    write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
+    write_output("FILE", path, write_lines, Readers::the_user);  // it contains machine names
   } else {
     written = database.write_lines(std::cout, selection);
     if (!std::cout.flush())

@@ -45,17 +45,17 @@ std::string templates_text(const Measurement& measurement) {
                                                  : measurement.template_digest.substr(0, digest_digits);
 }
 
-/// Measurements in a row that were made with the same software.
+/// Consecutive measurements with the same software.
 struct Generation {
   std::string driver, compiler;
   std::string first_at, last_at;
   std::map<std::string, std::string> templates;  ///< digests by tuner::templates_of()
   std::set<std::string> configs;
   std::map<std::string, std::vector<const Measurement*>>
-      runs;  ///< by config: those of its highest stage and most rows
+      runs;  ///< by config: runs in its highest stage, with the most rows
 
-  /// Of the highest stage and the most rows, the config with the least median of its runs, and the run in their middle:
-  /// the fastest of many runs would be held against a single one. Null where all were rejected.
+  /// In the highest stage, with the most rows: the config with the smallest median of runs, and its median run. (The
+  /// fastest of many runs would be compared with a single one.) Null if all were rejected.
   [[nodiscard]] const Measurement* best() const {
     const Measurement* found = nullptr;
     for (const auto& [config, list] : runs) {
@@ -130,14 +130,14 @@ Json document_of(const Known& known, const std::vector<Generation>& generations)
           {"generations", list}};
 }
 
-/// Of the throughput; times of different rows do not compare.
+/// A bar for the throughput; times with different rows are not comparable.
 std::string change_text(const Measurement* before, const Measurement& after) {
   if (before == nullptr) return "";
   if (before->rows != after.rows || throughput_of(*before) <= 0 || throughput_of(after) <= 0) return "-";
   return fmt::format("{:+.1f}%", (throughput_of(after) / throughput_of(*before) - 1) * 100);
 }
 
-/// \param most  of all bars
+/// \param most  the largest of all bars
 std::string bar(double gbs, double most) {
   if (gbs <= 0) return "";
   return std::string(static_cast<std::size_t>(std::lround(widest_bar * gbs / most)), '#');

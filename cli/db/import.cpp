@@ -38,7 +38,7 @@ constexpr const char* import_examples =
     "where a\n"
     "line is not as it was written.\n";
 
-/// What is in a file, or at the standard input, where it can be read from the beginning more than once.
+/// The contents of a file or of the standard input, readable more than once.
 /// \throws NotFound, InvalidArgument naming the file
 std::fstream open_lines(const std::string& path, bool is_standard_input) {
   const auto keep = [&](std::istream& in) {
@@ -50,7 +50,7 @@ std::fstream open_lines(const std::string& path, bool is_standard_input) {
     return spool;
   };
   if (is_standard_input) {
-    // Unsynchronized, or an error of reading would look like the end.
+    // Unsynchronized, because otherwise a read error would look like the end.
     std::ios::sync_with_stdio(false);
     if (std::filesystem::is_directory(path))
       throw InvalidArgument("FILE", fmt::format("\"{}\", a folder", path), "a file that db export wrote");
@@ -68,7 +68,7 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
   const bool is_standard_input = file_or_dash == "-";
   const std::string path = is_standard_input ? "/dev/stdin" : file_or_dash;
   std::fstream lines = open_lines(path, is_standard_input);
-  // Read once, and forgotten where a line is refused: of a large export not all fits into memory.
+  // Validated in a first pass without keeping it: a large export does not fit into memory.
   std::optional<LongWork> work(std::in_place, "adding measurements");
   const std::size_t announced = cache::announced_measurements(lines);
   cache::Maintenance database = cache::Maintenance::create_to_fill(database_path(common));

@@ -38,10 +38,10 @@ struct ListOptions {
   bool layers = false;
 };
 
-/// What each of them says of one key, the nearest first.
+/// Each database's data for one key, nearest first.
 using Places = std::vector<std::pair<const Asked*, cache::KeySummary>>;
 
-/// By device and then by problem; of one device, or all.
+/// Keys by device and then by problem; of one device, or all.
 std::map<std::pair<std::string, std::string>, Places> places_of(const std::vector<Asked>& databases,
                                                                 const CommonOptions& common) {
   const std::string device = common.device.empty() ? "" : open_device(common)->model().key();
@@ -59,14 +59,14 @@ Decided winner_in(const std::pair<const Asked*, cache::KeySummary>& place) {
   return tuner::decide(*place.first->cache, place.second.key);
 }
 
-/// The nearest whose search left a final; where there is none, the nearest.
+/// The nearest database with a final; if there is none, the nearest.
 std::pair<std::size_t, Decided> nearest_that_knows(const Places& places) {
   for (std::size_t i = 0; i < places.size(); ++i)
     if (Decided decision = winner_in(places[i]); tuner::has_final(decision)) return {i, std::move(decision)};
   return {0, winner_in(places.front())};
 }
 
-/// Empty where the search of the winner came to its end.
+/// Empty if the winner's search is finished.
 std::string why_unfinished(const tuner::Decision& decision) {
   if (!decision.pinned.empty()) return {};
   return tuner::has_final(decision) ? tuner::unfinished_because(decision.winner.measurement)

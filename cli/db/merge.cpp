@@ -44,7 +44,7 @@ ExitCode merge(const MergeOptions& options) {
   const std::string target = database_path(options.common).string();
   for (const std::string& file : options.files) {
     std::error_code none;
-    // What is written is not read at the same time.
+    // The target must not be one of the sources.
     const bool is_target = std::filesystem::equivalent(file, target, none);
     sources.push_back(is_target ? cache::Maintenance::copy(file) : cache::Maintenance::read(file));
     if (options.binaries) sources.back().expect_own_binaries();

@@ -16,7 +16,7 @@ namespace {
 using tuner::Finding;
 using tuner::Verdict;
 
-/// Digests of templates are left out: they differ between problems, and say nothing to people.
+/// Changes as text, without digests of templates: those differ between problems, and mean nothing to people.
 std::string text_of_change(const tuner::Change& change) {
   if (change.what == "templates") return change.what;
   return fmt::format("{} {} to {}", change.what, change.before.empty() ? "-" : change.before,

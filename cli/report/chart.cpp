@@ -60,7 +60,7 @@ class Drawing {
 
  private:
   static constexpr double width = 400, height = 220, left = 46, right = 24, top = 14, bottom = 26;
-  static constexpr double day_label = 74, column_label = 46;  ///< as wide as they are, and some room
+  static constexpr double day_label = 74, column_label = 46;  ///< width of labels, with some margin
 
   [[nodiscard]] double place(double x) const {
     return chart_.x_axis == XAxis::columns ? std::log2(std::max(x, 1.)) : x;
@@ -88,7 +88,7 @@ class Drawing {
     write(x, height - 8, "middle", label);
   }
 
-  /// Powers of two, as many as have room for their labels.
+  /// Powers of two, as many as fit with their labels.
   void column_axis() {
     const int first = static_cast<int>(std::ceil(x_.low - 1e-9)),
               last = static_cast<int>(std::floor(x_.high + 1e-9));
@@ -98,13 +98,13 @@ class Drawing {
       tick(power, fmt::format("{:.10g}", std::exp2(power)));
   }
 
-  /// Beginnings of days in UTC, as many as have room.
+  /// Starts of days in UTC, as many as fit.
   void day_axis() {
     constexpr double day = 24 * 60 * 60;
     const double room = std::floor((width - left - right) / day_label);
     const double apart = day * std::max(1., std::ceil((x_.high - x_.low) / day / room));
     for (double at = day * std::ceil(x_.low / day); at <= x_.high; at += apart) {
-      // The label of a tick next to the edge would be cut off.
+      // The label of a tick at the edge would be cut off.
       if (across(at) < day_label / 2 || across(at) > width - day_label / 2) continue;
       tick(at, fmt::format("{:%Y-%m-%d}", fmt::gmtime(static_cast<std::time_t>(at))));
     }

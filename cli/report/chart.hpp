@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Line charts of a page: SVG whose points belong to problems, which the page filters, and whose look is in page.css.
+/// Line charts of a page: SVG. Its points belong to problems, which the page can filter; page.css defines their style.
 
 #include <cstdint>
 #include <optional>
@@ -11,17 +11,17 @@ namespace ce::cli {
 
 struct ChartPoint {
   double x = 0, y = 0;
-  int problem = 0;  ///< its number
-  std::string tip;  ///< shown where a pointer rests on it
+  int problem = 0;  ///< number of the problem
+  std::string tip;  ///< shown under the pointer
 };
 
 struct ChartLine {
   std::string label;  ///< in the legend; empty for a line without an entry
-  std::string look;   ///< classes of page.css
+  std::string look;   ///< CSS classes in page.css
   std::vector<ChartPoint> points;
 };
 
-/// An upright line, at which something changed.
+/// A vertical line for a change.
 struct ChartMark {
   double x = 0;
   std::string label;
@@ -29,21 +29,21 @@ struct ChartMark {
 
 enum class XAxis : std::uint8_t {
   columns,  ///< logarithmic
-  days,     ///< of seconds since 1970
+  days,     ///< seconds since 1970
 };
 enum class YAxis : std::uint8_t { percent, number };
 
 struct Chart {
-  std::string title;  ///< for readers who do not see it
+  std::string title;  ///< text for screen readers
   XAxis x_axis = XAxis::columns;
   YAxis y_axis = YAxis::percent;
-  double low = 0, high = 1;     ///< of y, at least
-  std::optional<double> level;  ///< drawn dashed
+  double low = 0, high = 1;     ///< range of y, at least
+  std::optional<double> level;  ///< a level that is drawn dashed
   std::vector<ChartMark> marks;
   std::vector<ChartLine> lines;
 };
 
-/// The chart, and its legend below where lines have labels.
+/// The chart, with a legend below if lines have labels.
 [[nodiscard]] std::string html_of(const Chart& chart);
 
 /// 1, 2, 2.5 or 5 times a power of ten, so that about five steps reach `most`.

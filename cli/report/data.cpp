@@ -26,16 +26,16 @@ namespace {
 using cache::Measurement;
 using tuner::Population;
 
-/// What a key adds to the report of its device.
+/// A key's contribution to the report of its device.
 struct KeyReport {
-  std::optional<ReportedProblem> reported;  ///< nothing where it only tells of the device's noise
+  std::optional<ReportedProblem> reported;  ///< nothing if it only contributes to the device's noise
   std::vector<cache::Environment> environments;
-  /// Of each period against the one before on as many rows; for once the noise of all keys is known.
+  /// Compares each period with the previous one with equal rows; called once the noise of all keys is known.
   std::vector<std::optional<tuner::Evidence>> evidence;
   tuner::NoisePool noise;
 };
 
-/// The winner's measurement that is most like another one: times of other stages, software, GPUs and days do not compare.
+/// The winner's measurement that is most comparable with another one: stage, software, GPU and day should be equal.
 const Measurement& winner_beside(const Measurement& other, const Measurement& winner,
                                  const std::vector<Measurement>& measurements) {
   const auto likeness = [&](const Measurement& measurement) {
@@ -91,7 +91,7 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
   reported.ranked = ranking.size();
   reported.best.assign(ranking.begin(),
                        ranking.begin() + static_cast<std::ptrdiff_t>(std::min(top, ranking.size())));
-  if (!known.problem) return reported;  // a race, whose ways have no variants and axes of ours
+  if (!known.problem) return reported;  // a race, whose ways have no variants and axes
   reported.variants = variants_of(known);
   reported.effects = tuner::axis_effects(known.measurements, *known.decision);
   const auto ceiling = ceilings.find(tuner::ceiling_kind(*known.problem));
@@ -99,7 +99,8 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
   return reported;
 }
 
-/// Those that say how fast configs were, and which were out. Screenings are most of a database and say neither.
+/// Selects measurements that show how fast configs were, and which were rejected. Screenings are most of a database and
+/// show neither.
 std::vector<Measurement> telling_of_history(std::vector<Measurement> measurements) {
   std::erase_if(measurements, [](const Measurement& measurement) {
     return measurement.outcome == cache::Outcome::measured && measurement.stage == cache::stage_of_screenings;
@@ -107,7 +108,7 @@ std::vector<Measurement> telling_of_history(std::vector<Measurement> measurement
   return measurements;
 }
 
-/// Leaves the runs of configs that won in one of them.
+/// Keeps the runs of configs that won in one of the periods.
 void keep_winners(std::vector<Population>& populations) {
   std::set<std::string> winners;
   for (const Population& population : populations) winners.insert(population.winner);
@@ -132,7 +133,7 @@ ReportedPeriod period_of(const Population& population) {
           .change = std::nullopt};
 }
 
-/// Fills in the periods, and what they are to be compared with.
+/// Fills in the periods, and their evidence.
 void add_periods(KeyReport& key, const std::vector<Population>& populations) {
   for (auto after = populations.begin(); after != populations.end(); ++after) {
     key.reported->periods.push_back(period_of(*after));
@@ -144,7 +145,7 @@ void add_periods(KeyReport& key, const std::vector<Population>& populations) {
   }
 }
 
-/// Each once: copies of one share their values.
+/// Unique environments: copies share their values.
 std::vector<cache::Environment> environments_of(const std::vector<Measurement>& measurements) {
   std::unordered_set<const cache::Environment::Map*> known;
   std::vector<cache::Environment> environments;
@@ -180,7 +181,7 @@ KeyReport report_of_key(const cache::Cache& cache, const cache::KeySummary& summ
   return key;
 }
 
-/// Devices with trouble first: problems that became slower, then those that may have, then those without a winner.
+/// Sorts devices with trouble first: slower problems, then possibly slower ones, then those without a winner.
 auto trouble_of(const ReportedDevice& device) {
   std::map<tuner::Verdict, int> verdicts = device.verdicts();
   return std::tuple(verdicts[tuner::Verdict::slower], verdicts[tuner::Verdict::unsure],
@@ -194,7 +195,7 @@ auto rank_of(const ReportedProblem& reported) {
                     known ? kind_of(problem) : reported.title, problem.dtype, problem.columns, problem.rows);
 }
 
-/// Of one device, whose keys these are.
+/// The report of one device from its keys.
 ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::KeySummary>& summaries,
                            const Ceilings& ceilings, const ReportScope& scope) {
   const std::string& text = summaries.front().key.device;
@@ -207,7 +208,7 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
                         .libraries = {},
                         .uuids = {},
                         .hosts = {}};
-  std::vector<std::vector<std::optional<tuner::Evidence>>> evidence;  // of each problem
+  std::vector<std::vector<std::optional<tuner::Evidence>>> evidence;  // for each problem
   tuner::NoisePool pool;
   make_in_order(
       summaries.size(), [&](std::size_t i) { return report_of_key(cache, summaries[i], ceilings, scope); },
@@ -228,7 +229,7 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
   return device;
 }
 
-/// Where a value stands among those of its axis.
+/// The index of a value in its axis.
 int place_of(const generator::Axis& axis, const std::string& value) {
   return generator::parse_value(axis, value).value_or(0);
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a report shows of a database.
+/// The contents of a report on a database.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace ce::cli {
 
-/// A population of runs with the same software, and how it compares with the one before on as many rows.
+/// A population of runs with the same software, compared with the previous one with equal rows.
 struct ReportedPeriod {
   tuner::Software software;
   std::int64_t rows = 0;
@@ -29,50 +29,48 @@ struct ReportedPeriod {
   std::string config;  ///< the winner
   double median_us = 0;
   double gbs = 0;
-  std::size_t runs = 0;  ///< of the winner
+  std::size_t runs = 0;  ///< number of the winner's runs
   std::optional<tuner::Finding> change;
 };
 
-/// The fastest config of a variant, on as many rows as the winner.
+/// The fastest config of a variant, with the winner's rows.
 struct VariantTime {
   std::string_view variant;
-  double behind =
-      0;  ///< its time over that of the winner under the same conditions, as far as there is one, less 1
+  double behind = 0;  ///< its time over the winner's in the most similar conditions, minus 1
 };
 
 struct ReportedProblem {
-  int number = 0;  ///< of the page, from 1 on
+  int number = 0;  ///< number on the page, from 1
   cache::KeySummary summary;
   std::string title;
-  std::optional<generator::Problem>
-      problem;                             ///< nothing for a race, and for a key that another version wrote
-  std::vector<tuner::Candidate> best;      ///< the winner first; empty where there is none today
-  std::size_t ranked = 0;                  ///< configs that `best` is the beginning of
-  std::vector<VariantTime> variants;       ///< of those that were measured, the winner's first
-  std::string reason;                      ///< why the winner won
-  double ceiling_gbs = 0;                  ///< of the same kind of traffic; 0 where none is on record
-  std::map<std::string, int> rejected;     ///< configs by the first line of the reason
-  std::size_t history = 0;                 ///< measurements with templates of other versions
-  std::vector<tuner::AxisEffect> effects;  ///< of the winner's axes
-  std::vector<ReportedPeriod> periods;     ///< oldest first
+  std::optional<generator::Problem> problem;  ///< nothing for a race, and for a key of another version
+  std::vector<tuner::Candidate> best;         ///< the winner first; empty if there is none now
+  std::size_t ranked = 0;                     ///< total number of configs, of which `best` has the first
+  std::vector<VariantTime> variants;          ///< of measured variants, the winner's first
+  std::string reason;                         ///< why the winner won
+  double ceiling_gbs = 0;                     ///< ceiling of the same kind of traffic; 0 if there is none
+  std::map<std::string, int> rejected;        ///< number of configs by the first line of the reason
+  std::size_t history = 0;                    ///< number of measurements with templates of other versions
+  std::vector<tuner::AxisEffect> effects;     ///< for the winner's axes
+  std::vector<ReportedPeriod> periods;        ///< oldest first
 
-  /// 1e9 bytes a second of the winner; 0 without one.
+  /// Throughput of the winner in 1e9 bytes a second; 0 without one.
   [[nodiscard]] double gbs() const noexcept;
-  /// GB/s of the winner over the ceiling's; nothing where one of them is missing.
+  /// GB/s of the winner over the ceiling's; nothing if one of them is missing.
   [[nodiscard]] std::optional<double> share() const noexcept;
-  /// Of the newest period; nothing where there is nothing to compare with.
+  /// The newest period's comparison; nothing if there is nothing to compare with.
   [[nodiscard]] const tuner::Finding* finding() const noexcept;
 };
 
 struct ReportedDevice {
-  std::string text;  ///< of its keys
+  std::string text;  ///< device text of its keys
   std::string name;
   std::vector<ReportedProblem> problems;  ///< by operation, options, dtype, columns and rows
   Ceilings ceilings;
   std::set<std::string> drivers, toolkits, libraries, uuids,
-      hosts;  ///< of all measurements that are shown or counted
+      hosts;  ///< host names in all measurements that are shown or counted
 
-  /// Of each verdict, the problems whose newest period has it.
+  /// The problems by the verdict on their newest period.
   [[nodiscard]] std::map<tuner::Verdict, int> verdicts() const;
   [[nodiscard]] int without_winner() const noexcept;
 };
@@ -80,14 +78,14 @@ struct ReportedDevice {
 struct ReportData {
   std::string version, date;  ///< of ce; of the report, in UTC
   std::string database;
-  std::vector<ReportedDevice> devices;  ///< those with most problems that became slower first
+  std::vector<ReportedDevice> devices;  ///< devices with the most slower problems first
 };
 
-/// What to report of.
+/// Selects the contents of a report.
 struct ReportScope {
   std::vector<cache::Key> keys;       ///< empty for all
-  std::optional<std::string> device;  ///< the text of a key's device
-  std::size_t top = 0;                ///< how many configs of each problem
+  std::optional<std::string> device;  ///< device text of a key
+  std::size_t top = 0;                ///< number of configs for each problem
 };
 
 [[nodiscard]] ReportData report_of(const cache::Cache& cache, const ReportScope& scope);
@@ -95,13 +93,13 @@ struct ReportScope {
 /// One value of an axis, over several problems.
 struct AxisValue {
   std::string axis, value;
-  int wins = 0;    ///< problems whose winner has it
-  int others = 0;  ///< problems whose winner has another value, and this one was tried instead
+  int wins = 0;    ///< number of problems whose winner has it
+  int others = 0;  ///< number of problems whose winner has another value, and that tried this one
   std::optional<double>
-      cost;  ///< median over these: time with this value over that with the winner's, less 1
+      cost;  ///< median over `others`: time with this value over that with the winner's, minus 1
 };
 
-/// In the order of the axes and of their values.
+/// Sorted by axis and value.
 [[nodiscard]] std::vector<AxisValue> axis_values(std::span<const ReportedProblem* const> problems);
 
 }  // namespace ce::cli

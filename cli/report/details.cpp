@@ -20,7 +20,7 @@ using Environment = std::map<std::string, std::string>;
 constexpr std::size_t widest_refusal = 160;
 constexpr std::size_t digits_of_templates = 8;
 
-/// What all of them have.
+/// The values that all environments have in common.
 Environment common_environment(const std::vector<tuner::Candidate>& candidates) {
   Environment common = candidates.front().measurement.environment.map();
   for (const tuner::Candidate& candidate : candidates)
@@ -39,7 +39,7 @@ std::string environment_words(const Environment& environment, const Redaction& r
   return escaped(fmt::format("{}", fmt::join(words, ", ")));
 }
 
-/// Times of different rows do not compare.
+/// Times with different rows are not comparable.
 std::string behind_text(const cache::Measurement& measurement, const cache::Measurement& winner) {
   if (measurement.rows != winner.rows) return "-";
   return fmt::format("{:+.1f}%", 100 * (measurement.median_us / winner.median_us - 1));

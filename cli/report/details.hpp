@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What stands behind one winner, as a piece of a report's page.
+/// The details of one winner, as part of a report's page.
 
 #include <string>
 
@@ -9,10 +9,11 @@
 
 namespace ce::cli {
 
-/// Why it won; each config that is reported with its samples and environment; how fast it was with other software; what was rejected; and how to ask more.
+/// Why it won; each listed config with its samples and environment; its times with other software; rejections; and
+/// commands for more.
 [[nodiscard]] std::string details_html(const ReportedProblem& reported, const Redaction& redaction);
 
-/// How to ask for all of that.
+/// Commands for further details.
 [[nodiscard]] std::string commands_html(const ReportedProblem& reported);
 
 }  // namespace ce::cli

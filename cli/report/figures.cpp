@@ -38,7 +38,7 @@ std::string figures(std::string_view title, std::string_view text, const std::st
       title, text, look, content);
 }
 
-/// The figures of all kinds and dtypes. Ceilings are none of them.
+/// Writes the figures of all kinds and dtypes, without ceilings.
 template <typename Figure>
 std::string each(const Kinds& kinds, Figure figure_of) {
   std::string html;
@@ -60,8 +60,8 @@ std::string rows_text(const generator::Problem& problem, bool with_alignment) {
          (with_alignment ? fmt::format(", {}", generator::name(problem.alignment)) : "");
 }
 
-/// A line for each number of rows. A width that was measured with several alignments has a point on the line of the best
-/// aligned; the others are on lines of their own.
+/// A line for each number of rows. If a width was measured with several alignments, the line has the best aligned one;
+/// the others have lines of their own.
 std::vector<ChartLine> lines_by_rows(Problems problems, bool as_share) {
   std::stable_sort(problems.begin(), problems.end(), [](const auto* a, const auto* b) {
     return std::tuple(a->problem->rows, a->problem->alignment, a->problem->columns) <
@@ -87,7 +87,7 @@ std::vector<ChartLine> lines_by_rows(Problems problems, bool as_share) {
                      [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
     sorted.push_back(std::move(line));
   }
-  // Few rows are light, many are dark. Neighbours that share a shade differ by dashes.
+  // Few rows are light, many are dark. Neighbouring lines with equal shades differ in their dashes.
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::size_t steps = std::max<std::size_t>(sorted.size(), 2) - 1;
     const std::size_t shade = sorted.size() == 1 ? shades - 1 : i * (shades - 1) / steps;
@@ -117,7 +117,7 @@ std::string share_figure(const std::string& caption, const Problems& problems) {
 
 // ---- variants ----
 
-/// Of a cell: its class in page.css by how far it is behind.
+/// The class in page.css of a cell, by its distance from the winner.
 int heat_of(double behind) {
   int heat = 0;
   for (const double most : {0.003, 0.02, 0.05, 0.1, 0.25, 0.5}) heat += behind > most ? 1 : 0;
@@ -133,7 +133,7 @@ std::string cell_of(const ReportedProblem& reported, std::string_view variant) {
   const auto known = std::find_if(reported.variants.begin(), reported.variants.end(),
                                   [&](const VariantTime& time) { return time.variant == variant; });
   if (known == reported.variants.end()) return "<td></td>";
-  // Screenings are rough: one may be a little faster than that of the winner by chance.
+  // Screenings are rough: one may be a little faster than the winner's by chance.
   const double behind = std::max(known->behind, 0.);
   const bool won = known == reported.variants.begin();
   return fmt::format("<td class=\"heat-{}\">{}</td>", won ? 0 : heat_of(behind),
@@ -145,7 +145,7 @@ std::string variant_figure(const std::string& caption, const Problems& problems)
   for (const ReportedProblem* reported : problems)
     for (const VariantTime& time : reported->variants) seen.insert(time.variant);
   if (seen.size() < 2) return {};
-  std::vector<std::string_view> variants;  // in the order of the generator
+  std::vector<std::string_view> variants;  // in the generator's order
   for (const generator::Variant& variant : generator::variants())
     if (seen.contains(variant.name)) variants.push_back(variant.name);
   std::string head = "<th scope=\"col\">rows x columns</th>", body;
@@ -166,10 +166,10 @@ std::string variant_figure(const std::string& caption, const Problems& problems)
 
 // ---- times over the years ----
 
-/// Of a chart: more are a carpet.
+/// Most lines in a chart.
 constexpr std::size_t most_lines = 60;
 
-/// Seconds since 1970; nothing for a text that begins with no time.
+/// Seconds since 1970; nothing for text that does not begin with a time.
 std::optional<double> seconds_of(std::string_view text) {
   const auto number = [&](std::size_t at, std::size_t digits) {
     int value = 0;
@@ -192,7 +192,7 @@ std::optional<double> seconds_of(std::string_view text) {
          60. * (60 * hour + minute);
 }
 
-/// The periods on as many rows as the newest one: its time over that of the oldest.
+/// The periods with the newest one's rows: their times over the oldest one's.
 ChartLine time_line(const ReportedProblem& reported) {
   const tuner::Finding* finding = reported.finding();
   ChartLine line{.label = {},
@@ -213,7 +213,7 @@ ChartLine time_line(const ReportedProblem& reported) {
   return line;
 }
 
-/// When each driver but the oldest was first seen.
+/// The first use of each driver except the oldest.
 std::vector<ChartMark> driver_marks(const Problems& problems, const Redaction& redaction) {
   std::map<std::string, double> first;
   for (const ReportedProblem* reported : problems)
@@ -248,7 +248,7 @@ std::string time_figure(const std::string& caption, const Problems& problems, co
                    [&](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
   const std::size_t all = lines.size();
   lines.resize(std::min(all, most_lines));
-  std::reverse(lines.begin(), lines.end());  // what became slower is drawn over the others
+  std::reverse(lines.begin(), lines.end());  // slower lines are drawn over the others
   Chart chart{.title = caption + ": time of the winner over that of the oldest software",
               .x_axis = XAxis::days,
               .low = 0.98,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a report draws of a device: shares of the ceiling, variants, and times over the years.
+/// A report's figures of a device: shares of the ceiling, variants, and times over the years.
 
 #include <string>
 #include <utility>
@@ -12,18 +12,17 @@
 namespace ce::cli {
 
 using Problems = std::vector<const ReportedProblem*>;
-/// Problems by what kind_of() says of them, in the order of their device. Races have
-/// the kind "races", those that another version wrote "".
+/// Problems grouped by kind_of(), in the device's order. Races have the kind "races", keys of other versions "".
 using Kinds = std::vector<std::pair<std::string, Problems>>;
 
-/// A line chart for each kind and dtype: the winners' share of the ceiling over the columns, a line for each number of
-/// rows. GB/s where no ceiling is on record.
+/// A line chart for each kind and dtype: the winners' share of the ceiling over the columns, with a line for each
+/// number of rows; GB/s if there is no ceiling.
 [[nodiscard]] std::string shares_html(const Kinds& kinds);
 
-/// A heat map for each kind and dtype: how far the fastest config of each variant is behind the winner.
+/// A heat map for each kind and dtype: the distance of each variant's fastest config from the winner.
 [[nodiscard]] std::string variants_html(const Kinds& kinds);
 
-/// A line chart for each kind and dtype: how the times of the winners changed, a line for each problem.
+/// A line chart for each kind and dtype: the winners' times over the years, with a line for each problem.
 [[nodiscard]] std::string times_html(const Kinds& kinds, const Redaction& redaction);
 
 }  // namespace ce::cli

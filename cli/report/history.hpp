@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How fast a problem was with other software, as pieces of a report's page.
+/// A problem's times with other software, as parts of a report's page.
 
 #include <string>
 
@@ -9,13 +9,13 @@
 
 namespace ce::cli {
 
-/// The verdict in a word, and the change of the time where that is not the same.
+/// The verdict in a word, and the change of the time unless it is the same.
 [[nodiscard]] std::string verdict_badge(const tuner::Finding& finding);
 
-/// "1.031 .. 1.070"; of an interval that says nothing a word.
+/// "1.031 .. 1.070"; a word for an unbounded interval.
 [[nodiscard]] std::string interval_html(const tuner::Comparison& comparison);
 
-/// A table of the kinds of software that a problem was measured with; empty where it was one.
+/// A table of the software versions of a problem's measurements; empty if there is one.
 [[nodiscard]] std::string periods_html(const ReportedProblem& reported, const Redaction& redaction);
 
 }  // namespace ce::cli

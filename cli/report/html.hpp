@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Text inside of markup.
+/// Escapes text for markup.
 
 #include <string>
 #include <string_view>
 
 namespace ce::cli {
 
-/// Fit for the text and the attributes of HTML, XML and SVG. It is printable(), tabs and newlines stay.
+/// Escapes text for contents and attributes of HTML, XML and SVG. It is also made printable(); tabs and newlines stay.
 [[nodiscard]] std::string escaped(std::string_view text);
 
 }  // namespace ce::cli

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A report for programs. The fields are documented in docs/json.md.
+/// A report as JSON. docs/json.md documents the fields.
 
 #include "cli/json.hpp"
 #include "cli/report/data.hpp"

@@ -23,7 +23,7 @@ struct Range {
   double least = 0, most = 0;
 };
 
-/// Of what all panels show; where there is one x only, a factor of two around it.
+/// The range of values in all panels; for a single x, a factor of two around it.
 Range x_range(const LinePlot& plot) {
   Range range{0, 0};
   for (const PlotPanel& panel : plot.panels)
@@ -49,7 +49,7 @@ double largest_y(const LinePlot& plot) {
   return most > 0 ? most : 1;
 }
 
-/// Whatever stands in an SVG element, in light and dark.
+/// The style of an SVG element, in light and dark.
 constexpr std::string_view plot_style = R"css(
   svg { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --grid: #d9dee3;
         --c0: #0969da; --c1: #bf5700; --c2: #1a7f37; --c3: #8250df; --c4: #cf222e; --c5: #1b7c83; }
@@ -78,7 +78,7 @@ class Svg {
   std::string text() {
     const std::size_t columns = std::clamp<std::size_t>(plot_.panels.size(), 1, panels_a_row);
     const std::size_t rows = (plot_.panels.size() + columns - 1) / columns;
-    // The legend wraps where the panels below it end.
+    // The legend is as wide as the panels.
     const double inner = std::max(static_cast<double>(columns) * panel_width, 3 * legend_step);
     const auto a_line = static_cast<std::size_t>(inner / legend_step);
     const double legend_lines =
@@ -112,7 +112,7 @@ class Svg {
     out_ += '\n';
   }
 
-  /// Colours first; where they are used up, dashes tell lines apart.
+  /// Lines differ in colour; when colours run out, in dashes.
   [[nodiscard]] std::string stroke(std::string_view label) const {
     const auto i =
         static_cast<std::size_t>(std::find(labels_.begin(), labels_.end(), label) - labels_.begin());
@@ -152,7 +152,7 @@ class Svg {
       out_ += '\n';
       write(left - 6, y + 4, fmt::format("{:g}", i * y_step_), "", "end");
     }
-    // Powers of two, as many as have room for their labels.
+    // Powers of two, as many as fit with their labels.
     const int first = static_cast<int>(std::ceil(std::log2(x_.least) - 1e-9)),
               last = static_cast<int>(std::floor(std::log2(x_.most) + 1e-9));
     const int apart = std::max(1, (last - first + 5) / 6);
@@ -171,7 +171,7 @@ class Svg {
     std::string path;
     for (const auto& [x, y] : line.points)
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", across(x), down(y));
-    if (line.points.size() == 1 && !dots)  // known at one width only: a level
+    if (line.points.size() == 1 && !dots)  // a single width: draw a level
       path =
           fmt::format("M{:.1f} {:.1f}H{:.1f}", left, down(line.points.front().second), panel_width - right);
     out_ += fmt::format(R"xml(<path d="{}" {}/>)xml", path, look);

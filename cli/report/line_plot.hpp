@@ -9,7 +9,7 @@
 namespace ce::cli {
 
 struct PlotLine {
-  std::string label;  ///< lines of the same label have the same colour in every panel
+  std::string label;  ///< lines with equal labels have equal colours in all panels
   std::vector<std::pair<double, double>> points;
 };
 
@@ -19,8 +19,7 @@ struct PlotPanel {
   PlotLine bound;  ///< drawn dashed, under the lines; may be empty
 };
 
-/// Panels side by side with a common legend. x is on a logarithmic axis, y on a linear one from 0, both the
-/// same in all panels.
+/// Panels side by side with a common legend. x is logarithmic, y is linear from 0; all panels have the same axes.
 struct LinePlot {
   std::string title, subtitle;
   std::string x_label, y_label;

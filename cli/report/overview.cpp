@@ -14,7 +14,7 @@ namespace {
 
 using tuner::Verdict;
 
-/// Of a page that browsers open at once.
+/// Most rows of a table, for a page that opens at once.
 constexpr std::size_t most_changes = 200;
 
 std::map<Verdict, int> verdicts_of(const ReportData& report) {

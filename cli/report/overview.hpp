@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a report says first: has anything become slower, by what, and which devices need a look?
+/// The start of a report: has anything become slower, what is the cause, and which devices need attention?
 
 #include <string>
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace ce::cli {
 
-/// The verdict in a sentence, what it comes from, and the devices. For a report with problems.
-/// \param causes  those of the report
+/// The verdict in a sentence, the compared data, and the devices. For a report with problems.
+/// \param causes  causes in the report
 [[nodiscard]] std::string overview_html(const ReportData& report, const std::vector<Cause>& causes,
                                         const Redaction& redaction);
 
-/// The problems that changed, by cause. Empty where nothing can be compared.
-/// \param with_device  whether the report has several
+/// The changed problems, by cause. Empty if nothing can be compared.
+/// \param with_device  whether the report has several devices
 [[nodiscard]] std::string causes_html(const std::vector<Cause>& causes, bool with_device,
                                       const Redaction& redaction);
 

@@ -29,10 +29,10 @@ namespace {
 
 using Chosen = std::set<const ReportedProblem*>;
 
-/// Of a page that browsers open at once, also with thousands of problems.
+/// Most details in a page that opens at once, even with thousands of problems.
 constexpr std::size_t most_with_details = 200;
 
-/// Slower or unsure ones first, then those farthest from their ceilings.
+/// Sorts slower or unsure ones first, then those farthest from their ceilings.
 Chosen chosen_for_details(const ReportData& report) {
   Problems all;
   for (const ReportedDevice& device : report.devices)
@@ -50,7 +50,7 @@ Chosen chosen_for_details(const ReportData& report) {
 
 std::string percent_width(double share) { return fmt::format("{:.1f}%", 100 * std::clamp(share, 0., 1.)); }
 
-/// In the order of the device's problems. Races have the kind "races", those that another version wrote "".
+/// Kinds in the order of the device's problems. Races have the kind "races", keys of other versions "".
 Kinds by_kind(const ReportedDevice& device) {
   Kinds kinds;
   for (const ReportedProblem& reported : device.problems) {
@@ -120,7 +120,7 @@ std::string shape_of(const ReportedProblem& reported, const Redaction& redaction
   return shape;
 }
 
-/// What the page sorts by.
+/// The page's sort keys.
 std::string values_of(const ReportedProblem& reported) {
   std::string values;
   if (const auto share = reported.share()) values += fmt::format(" data-share=\"{:.4f}\"", *share);
@@ -162,7 +162,7 @@ std::string cost_text(double cost) {
   return std::abs(cost) < 0.0005 ? "0.0%" : fmt::format("{:+.1f}%", 100 * cost);
 }
 
-/// \param problems  with a winner each
+/// \param problems  problems with winners
 std::string axes_card(const std::string& title, const Problems& problems) {
   std::string html = fmt::format("<section><h4>{} <span class=\"faint\">{}</span></h4>\n", escaped(title),
                                  counted(static_cast<std::int64_t>(problems.size()), "problem"));

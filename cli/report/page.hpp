@@ -10,7 +10,7 @@
 
 namespace ce::cli {
 
-/// Writes a complete document, which is also well-formed XML behind its doctype, piece by piece.
+/// Writes a complete document, piece by piece. Apart from its doctype it is also well-formed XML.
 /// \returns its bytes
 std::size_t write_page(const ReportData& report, const Redaction& redaction, std::ostream& stream);
 

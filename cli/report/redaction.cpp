@@ -10,14 +10,14 @@
 namespace ce::cli {
 namespace {
 
-/// A shorter one, or a number, may mean anything.
+/// A shorter name, or a number, may mean anything.
 constexpr std::size_t shortest_host = 3;
 
 bool is_alphanumeric(char c) noexcept {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 bool is_of_host(char c) noexcept { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; }
-/// What is not ASCII counts as a letter.
+/// Characters that are not ASCII count as letters.
 bool is_of_path(char c) noexcept {
   return is_of_host(c) || std::string_view("+@%~=#$").find(c) != std::string_view::npos ||
          static_cast<unsigned char>(c) >= 0x80;
@@ -27,15 +27,15 @@ bool is_number(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// Behind the characters from `at` on that are of a kind.
+/// The end of the characters of a kind that start at `at`.
 template <typename Kind>
 std::size_t end_of(std::string_view text, std::size_t at, Kind is_of) {
   while (at < text.size() && is_of(text[at])) ++at;
   return at;
 }
 
-/// The end of an absolute path, one of a home folder ("~/x"), or the address behind "https:" that begins at `at`; `at`
-/// where none does. Configs have a slash, too, but behind a letter: "block/warps=8".
+/// The end of an absolute path, a path in a home folder ("~/x"), or the address behind "https:" that begins at `at`;
+/// `at` if none does. Configs have a slash, too, but after a letter: "block/warps=8".
 std::size_t end_of_path(std::string_view text, std::size_t at) {
   const auto is_slash = [](char c) { return c == '/'; };
   if (text[at] != '/' && text[at] != '~') return at;
@@ -85,7 +85,7 @@ std::string Redaction::text(std::string_view whole) const {
   std::string out;
   for (std::size_t at = 0; at < left.size();) {
     std::size_t end = end_of(left, at, is_of_host);
-    while (end > at && left[end - 1] == '.') --end;  // of the sentence
+    while (end > at && left[end - 1] == '.') --end;  // the dot that ends the sentence
     out += end == at ? left.substr(at, 1) : shown_for(std::string_view(left).substr(at, end - at));
     at = std::max(end, at + 1);
   }

@@ -1,18 +1,18 @@
 #pragma once
 /// \file
-/// How a report looks, and the little that it does.
+/// The style and script of a report's page.
 
 #include <string_view>
 
 namespace ce::cli {
 
-/// Style sheet, page.css: light and dark by the reader's preference, wide and narrow.
+/// The style sheet, page.css: light or dark by the reader's preference, wide and narrow.
 extern const std::string_view report_style;
 
-/// page.js: filter, order and links.
+/// The script, page.js: filter, sorting and links.
 extern const std::string_view report_script;
 
-/// What a content security policy allows that script by: its SHA-256 in base64.
+/// The hash by which a content security policy allows that script: its SHA-256 in base64.
 extern const std::string_view report_script_digest;
 
 }  // namespace ce::cli

@@ -12,7 +12,7 @@
 namespace ce::cli {
 
 std::string kind_of(generator::Problem problem) {
-  problem.alignment = generator::Alignment::vector;  // it follows from the columns
+  problem.alignment = generator::Alignment::vector;  // it depends on the columns
   const std::string title = generator::title(problem);
   const std::string operation(generator::name(problem.operation));
   const std::string shape =
@@ -45,7 +45,7 @@ std::vector<PlotPanel> panels_of(std::span<const Throughput> throughputs) {
   }
   for (PlotPanel& panel : panels) {
     for (PlotLine& line : panel.lines) std::sort(line.points.begin(), line.points.end());
-    // One ceiling a width: the highest of its dtypes and rows.
+    // One ceiling for each width: the highest over dtypes and rows.
     std::map<double, double> highest;
     for (const auto& [columns, gbs] : panel.bound.points) highest[columns] = std::max(highest[columns], gbs);
     panel.bound.points.assign(highest.begin(), highest.end());

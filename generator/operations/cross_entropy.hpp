@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// The options, the outputs and the optional inputs of cross entropy, each once.
+/// The options, the outputs and the optional inputs of cross entropy, each defined once.
 ///
-/// From these tables follow what calls are checked for, the words of keys and their parsing, validation, the constants of
-/// sources, the bits of the plan table, what ranks must agree on, JSON, the flags of the command with their help, traffic,
-/// the amounts of trials, and the tensors of trials and of files.
+/// Other code derives from these tables: checks of calls, the words of keys and their parsing, validation, the
+/// constants of sources, the bits of the plan table, what ranks must agree on, JSON, the flags of the command with
+/// their help, traffic, the amounts of trials, and the tensors of trials and of files.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace ce::generator {
 
 struct Problem;
 
-/// Which options, outputs and optional inputs a problem has. Each changes the code of its kernels.
+/// The options, outputs and optional inputs of a problem. Each changes the code of its kernels.
 struct CrossEntropyFlags {
   bool smoothing = false;
   bool z_loss = false;   ///< amount x logsumexp squared is added to the loss
@@ -31,48 +31,48 @@ struct CrossEntropyFlags {
   bool scale = false;    ///< logits are multiplied, before the cap
   bool token_scaling =
       false;  ///< loss and gradient are multiplied by a power of the target's detached probability
-  bool row_weights = false;       ///< and by a weight of the row
-  bool row_scales = false;        ///< logits are multiplied by a number of their row, too
-  bool divisor = false;           ///< of the mean, given by the caller
+  bool row_weights = false;       ///< loss and gradient are multiplied by a weight of the row
+  bool row_scales = false;        ///< logits are multiplied by a scale of the row
+  bool divisor = false;           ///< the caller gives the divisor of the mean
   bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
-  bool lse_upstream = false;      ///< and that of the logsumexp
-  bool saved_logprob = false;     ///< cross_entropy_backward reads the log-probability of the targets, too
-  bool saved_lse_low = false;     ///< and what the logsumexps of the rows lost when they were rounded
-  bool given_lse = false;         ///< losses follow from logsumexps of the rows that the caller has
+  bool lse_upstream = false;      ///< the gradient of the logsumexp of the rows enters that of the logits
+  bool saved_logprob = false;     ///< cross_entropy_backward also reads the log-probabilities of the targets
+  bool saved_lse_low = false;     ///< cross_entropy_backward also reads the rounding errors of the logsumexps
+  bool given_lse = false;         ///< losses are computed from logsumexps that the caller gives
   bool z_loss_out = false;        ///< the z-loss is written too, reduced like the loss
   bool lse_out = false;           ///< logsumexp of the rows is written
-  bool lse_low_out = false;       ///< what that lost when it was rounded is written
+  bool lse_low_out = false;       ///< the rounding errors of the logsumexps are written
   bool logprob_out = false;       ///< the log-probability of the rows' targets is written
   bool entropy_out = false;       ///< the entropy of the rows is written
   bool argmax_out = false;        ///< the first largest logit of the rows is written
-  bool hit_out = false;           ///< whether that is the target
+  bool hit_out = false;           ///< whether the first largest logit is the target is written
 
   friend bool operator==(const CrossEntropyFlags&, const CrossEntropyFlags&) = default;
 };
 
-/// An option whose amount is an argument of the kernels. Whether there is one at all changes their code.
+/// An option whose amount is an argument of the kernels. Only whether a problem has the option changes their code.
 struct CrossEntropyOption {
-  /// Amounts with which the option shows, and with which rows stay what they are meant to be.
+  /// Amounts for trials: they make the option visible, and keep the meaning of each kind of row.
   struct Trials {
     float ordinary;
-    float extreme;    ///< of extreme magnitudes, which must be scaled exactly
-    float confident;  ///< of confident rows, and of kernels that are timed
+    float extreme;    ///< for rows of extreme magnitudes, which must be scaled exactly
+    float confident;  ///< for confident rows, and for kernels that are timed
   };
 
-  float CrossEntropy::*of_forward;  ///< how much, as a call says it
+  float CrossEntropy::*of_forward;  ///< the amount in a call
   float CrossEntropyBackward::*of_backward;
-  std::string_view name;           ///< of these
-  bool CrossEntropyFlags::*field;  ///< whether there is one
-  std::string_view word;           ///< in keys, sources and JSON
-  float neutral;                   ///< the amount of a call without it
-  bool (*takes)(float amount);     ///< whether it can be so much
-  std::string_view expected;       ///< how much it can be
-  bool of_classes = false;         ///< only where targets are class indices
-  bool of_losses = false;          ///< it changes nothing of what one rank's columns say of a row
+  std::string_view name;           ///< name of the members above
+  bool CrossEntropyFlags::*field;  ///< whether a problem has the option
+  std::string_view word;           ///< name in keys, sources and JSON
+  float neutral;                   ///< the amount that stands for "off"
+  bool (*takes)(float amount);     ///< whether an amount is valid
+  std::string_view expected;       ///< describes valid amounts
+  bool of_classes = false;         ///< only valid with class indices
+  bool of_losses = false;          ///< changes nothing in the statistics of one rank's columns
   Trials trials;
-  std::string_view flag, help;  ///< of the command
+  std::string_view flag, help;  ///< name and help of the command's flag
 
-  /// The field of either operation.
+  /// The amount's member in a forward or backward operation.
   template <class Operation>
   [[nodiscard]] constexpr float Operation::*of() const noexcept {
     if constexpr (std::is_same_v<Operation, CrossEntropy>)
@@ -82,7 +82,8 @@ struct CrossEntropyOption {
   }
 };
 
-/// Products and ratios of such amounts, with each other and with log2(e), are neither infinite nor subnormal.
+/// Products and ratios of amounts within these bounds, with each other and with log2(e), are neither infinite nor
+/// subnormal.
 [[nodiscard]] constexpr bool is_moderate(float amount) noexcept {
   return amount >= 0x1p-60f && amount <= 0x1p60f;
 }
@@ -111,7 +112,7 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .trials = {1e-2f, 1e-4f, 1e-4f},
      .flag = "--z-loss",
      .help = "Add logsumexp squared, times an amount"},
-    // Kernels look for the maximum under one of the caps, under the others they need none (logits.cuh).
+    // Kernels look for the maximum with only one of the caps; with the others they need none (logits.cuh).
     {.of_forward = &CrossEntropy::softcap,
      .of_backward = &CrossEntropyBackward::softcap,
      .name = "softcap",
@@ -149,7 +150,7 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .help = "Multiply each row by its target's probability, to a power"},
 }};
 
-/// A tensor as the operations have it, null where one has none. A Type is Tensor or ConstTensor.
+/// The member of a tensor in each operation, null if the operation has no such tensor. Type is Tensor or ConstTensor.
 template <class Type>
 struct TensorOfOperations {
   Type CrossEntropy::Tensors::*of_forward = nullptr;
@@ -175,31 +176,31 @@ struct TensorOfOperations {
   }
 };
 
-/// An output that a call of the forward operation may ask for beside its loss.
+/// An output that a forward call may ask for besides its loss.
 struct CrossEntropyOutput {
-  /// What its elements are.
+  /// The shape and dtype of an output.
   enum class Kind : std::uint8_t {
     of_rows,   ///< [rows] of `dtype`
-    of_losses  ///< as the loss: [rows] or [1], of the loss's dtype
+    of_losses  ///< like the loss: [rows] or [1], with the loss's dtype
   };
-  /// How far from f64 a kernel may be, beside what is said of losses: relative and absolute, and by how much more for the
-  /// error of a logit.
+  /// Tolerances of the verification against f64, in addition to those of losses: relative and absolute, and multiples
+  /// of the error of a logit.
   struct Tolerance {
     double relative = 0, absolute = 0, relative_of_logits = 0, absolute_of_logits = 0;
   };
 
   bool CrossEntropyFlags::*field;  ///< whether it is written
-  std::string_view word;           ///< in keys, sources and JSON
-  std::string_view tensor;         ///< as include/ce/operations.hpp names it
+  std::string_view word;           ///< name in keys, sources and JSON
+  std::string_view tensor;         ///< name in include/ce/operations.hpp
   TensorOfOperations<Tensor> member;
   Kind kind = Kind::of_rows;
-  DType dtype = DType::f32;                  ///< of Kind::of_rows
-  bool CrossEntropyFlags::*needs = nullptr;  ///< the option without which there is nothing to write
-  bool of_classes = false;                   ///< only where targets are class indices
-  bool of_all_classes = false;  ///< all logits of a row say what it is: not where its logsumexp is given
-  bool of_shards = false;       ///< the statistics of a shard are other ones with it
-  Tolerance tolerance = {};     ///< of Kind::of_rows
-  std::string_view flag, help;  ///< of the command
+  DType dtype = DType::f32;                  ///< for Kind::of_rows
+  bool CrossEntropyFlags::*needs = nullptr;  ///< the option that the output requires, or null
+  bool of_classes = false;                   ///< only valid with class indices
+  bool of_all_classes = false;  ///< depends on all logits of a row: not available if its logsumexp is given
+  bool of_shards = false;       ///< changes which statistics a shard writes
+  Tolerance tolerance = {};     ///< for Kind::of_rows
+  std::string_view flag, help;  ///< name and help of the command's flag
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept;
@@ -273,7 +274,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .help = "Write whether that is the target"},
 }};
 
-/// The place of a field's row in a table, where it must be.
+/// The index of a field's row in a table that has it.
 template <const auto& table>
 [[nodiscard]] constexpr std::size_t place_in(bool CrossEntropyFlags::*field) noexcept {
   std::size_t i = 0;
@@ -281,7 +282,7 @@ template <const auto& table>
   return i;
 }
 
-/// The place of an output in the table is that of its tensor in Arguments.
+/// The index of an output in the table, and of its tensor in Arguments.
 [[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOutput& output) noexcept {
   return static_cast<std::size_t>(&output - cross_entropy_outputs.data());
 }
@@ -295,7 +296,7 @@ static_assert(cross_entropy_outputs.size() <= most_outputs);
   return argument_of(cross_entropy_outputs[place_in<cross_entropy_outputs>(output)]);
 }
 
-/// Where kernels find the tensor of an output.
+/// The tensor of an output in the kernels' arguments.
 template <bool CrossEntropyFlags::*output>
 [[nodiscard]] constexpr void*& output_of(Arguments& arguments) noexcept {
   constexpr std::size_t place = place_in<cross_entropy_outputs>(output);
@@ -307,24 +308,24 @@ template <bool CrossEntropyFlags::*output>
   return arguments.outputs[place];
 }
 
-/// An input in f32 that a call may give beside its targets, weights and the gradient of its loss.
+/// An f32 input that a call may give besides its targets, weights and upstream gradient.
 struct CrossEntropyInput {
   bool CrossEntropyFlags::*field;  ///< whether it is read
-  std::string_view word;           ///< in keys, sources and JSON
-  std::string_view tensor;         ///< as include/ce/operations.hpp names it
+  std::string_view word;           ///< name in keys, sources and JSON
+  std::string_view tensor;         ///< name in include/ce/operations.hpp
   TensorOfOperations<ConstTensor> member;
-  std::size_t argument;         ///< its offset in Arguments
-  bool of_rows = true;          ///< one for each row, else one number
-  bool of_classes = false;      ///< only where targets are class indices
-  bool of_gradient = false;     ///< only where the gradient of the logits is written
-  bool of_backward = false;     ///< only of cross_entropy_backward
-  bool of_mean = false;         ///< only with the reduction mean
-  bool of_loss = false;         ///< only of losses without gradient and smoothing
-  bool of_shards = false;       ///< the statistics of a shard are other ones with it
-  std::string_view flag, help;  ///< of the command
+  std::size_t argument;         ///< offset in Arguments
+  bool of_rows = true;          ///< [rows]; else [1]
+  bool of_classes = false;      ///< only valid with class indices
+  bool of_gradient = false;     ///< only valid if the gradient of the logits is written
+  bool of_backward = false;     ///< only valid for cross_entropy_backward
+  bool of_mean = false;         ///< only valid with the reduction mean
+  bool of_loss = false;         ///< only valid for losses without gradient and smoothing
+  bool of_shards = false;       ///< changes which statistics a shard writes
+  std::string_view flag, help;  ///< name and help of the command's flag
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
-  /// What a problem must be to have it.
+  /// Describes the problems that the input is valid for.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
     return of_backward   ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
            : of_gradient ? "a gradient of cross entropy"
@@ -424,15 +425,15 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
   return input.argument;
 }
 
-/// Visits the rows of a table without a loop at run time, for the way of a call.
+/// Visits the rows of a table without a run-time loop, for the fast path of calls.
 template <const auto& table, class Visit>
 constexpr void for_each_row(const Visit& visit) {
   [&]<std::size_t... i>(std::index_sequence<i...>) { (visit(table[i]), ...); }
   (std::make_index_sequence<table.size()>());
 }
 
-/// Visits the optional outputs and then the optional inputs that an operation has.
-/// \param visit  gets the row, and the member of Tensors
+/// Visits the optional outputs, then the optional inputs, of an operation.
+/// \param visit  receives the row and the member of Tensors
 template <class Tensors, class Visit>
 constexpr void for_each_optional_tensor(const Visit& visit) {
   const auto visit_own = [&](const auto& row) {
@@ -442,7 +443,7 @@ constexpr void for_each_optional_tensor(const Visit& visit) {
   for_each_row<cross_entropy_inputs>(visit_own);
 }
 
-/// The place of an option in the table is that of its amount in Arguments.
+/// The index of an option in the table, and of its amount in Arguments.
 [[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOption& option) noexcept {
   return static_cast<std::size_t>(&option - cross_entropy_options.data());
 }
@@ -451,17 +452,17 @@ constexpr void for_each_optional_tensor(const Visit& visit) {
 }
 static_assert(cross_entropy_options.size() <= most_amounts);
 
-/// The constant by which kernels know the place of its amount.
+/// The name of the constant that tells kernels the index of its amount.
 [[nodiscard]] inline std::string amount_constant(const CrossEntropyOption& option) {
   return "static constexpr int " + std::string(option.word) + "_amount = " + std::to_string(place_of(option));
 }
 
-/// The option of a field. It must be one.
+/// Finds the option of a field, which must have one.
 [[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
   return cross_entropy_options[place_of(field)];
 }
 
-/// How much of each option; by itself what changes nothing.
+/// The amounts of all options; by default all are off.
 template <class Number>
 struct CrossEntropyAmounts {
   std::array<Number, cross_entropy_options.size()> values = neutral();
@@ -480,7 +481,7 @@ struct CrossEntropyAmounts {
   }
 };
 
-/// How much of an option kernels are given.
+/// The amount of an option as kernels receive it.
 [[nodiscard]] constexpr float& amount_of(bool CrossEntropyFlags::*field, Arguments& arguments) noexcept {
   return arguments.amounts[place_of(field)];
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the options, outputs and inputs of cross entropy ask of a problem.
+/// Validates the options, outputs and inputs of cross entropy against a problem.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ constexpr std::int64_t CrossEntropyInput::elements(const Problem& problem) const
   return of_rows ? problem.rows : 1;
 }
 
-/// Leaves out what concerns losses alone, for cross_entropy_shard.
+/// Skips the rules that concern losses alone, for cross_entropy_shard.
 constexpr void leave_out_results(Problem& problem) noexcept {
   problem.reduction = Reduction::none;
   for (const CrossEntropyOption& option : cross_entropy_options)

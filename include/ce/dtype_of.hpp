@@ -12,16 +12,17 @@
 #include <stdfloat>
 #endif
 
-// CUDA's, from cuda_fp16.h and cuda_bf16.h, which a program without them does without here, too.
+// CUDA's types, from cuda_fp16.h and cuda_bf16.h. They are declared here, so that programs need not include those
+// headers.
 struct __half;         // NOLINT(bugprone-reserved-identifier)
 struct __nv_bfloat16;  // NOLINT(bugprone-reserved-identifier)
 
 namespace ce {
 
-/// What dtype_of is of a type that is no element of a tensor.
+/// The value of dtype_of for a type that cannot be an element of a tensor.
 struct NoDType {};
 
-/// The DType of elements of type T, without const. A type of your own with the bits of one of them joins in so:
+/// The DType of elements of type T, without const. A specialization adds your own type with the same bits:
 /// \code
 /// template <>
 /// inline constexpr ce::DType ce::dtype_of<my::bfloat16> = ce::DType::bf16;
@@ -51,13 +52,13 @@ template <>
 inline constexpr DType dtype_of<long long> = DType::i64;
 template <>
 inline constexpr DType dtype_of<unsigned char> = DType::u8;
-/// A byte of 0 or 1, which is what kernels write into `hit`.
+/// A byte of 0 or 1, the element type of `hit`.
 template <>
 inline constexpr DType dtype_of<bool> = DType::u8;
 
 namespace detail {
 
-/// A message for a type that has none.
+/// The compile error for a type without a DType.
 template <class T>
 [[nodiscard]] constexpr DType element_dtype() noexcept {
   using Found = std::remove_const_t<decltype(dtype_of<std::remove_cv_t<T>>)>;

@@ -21,7 +21,7 @@ enum class ErrorKind : std::uint8_t {
   unsupported,          ///< valid, but not on this device or not in this version
   device,               ///< the CUDA driver or the host device reported a failure
   compile,              ///< a kernel failed to compile
-  database,             ///< the tuning database could not do what was explicitly asked of it
+  database,             ///< the tuning database could not do what was explicitly asked for
   not_found,            ///< a key, config or file that was asked for by name does not exist
   target_out_of_range,  ///< a cross entropy target was neither a class index nor `ignore_index`
   verification,         ///< no config computed the right answer
@@ -30,13 +30,14 @@ enum class ErrorKind : std::uint8_t {
 
 [[nodiscard]] CE_API std::string_view name(ErrorKind kind) noexcept;
 
-/// Base of everything `ce` throws. what() is printable(): it may quote files, databases, compilers and drivers.
+/// Base of all exceptions that `ce` throws. what() is printable(): it may quote files, databases, compilers and
+/// drivers.
 class CE_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
-  /// The place in `ce` that threw.
+  /// The source location in `ce` that threw.
   [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
  private:
@@ -44,18 +45,18 @@ class CE_API Error : public std::runtime_error {
   SourceLocation where_;
 };
 
-/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`", behind the name of the
-/// operation where a call of one was refused: "Softmax: input.rows is -1; expected 0 or more". The
-/// value is printable(), on one line.
+/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`". The name of the
+/// operation precedes it if a call was refused: "Softmax: input.rows is -1; expected 0 or more". The value is
+/// printable(), on one line.
 class CE_API InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
                   SourceLocation where = SourceLocation::current());
 
-  /// The same, of a call of the operation.
+  /// For an argument of a call of `operation`.
   [[nodiscard]] InvalidArgument in(std::string_view operation) const;
 
-  /// "CrossEntropy"; empty where it was no operation's.
+  /// "CrossEntropy"; empty if the argument belongs to no operation.
   [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
   [[nodiscard]] const std::string& argument() const noexcept { return argument_; }
   [[nodiscard]] const std::string& value() const noexcept { return value_; }
@@ -73,11 +74,11 @@ class CE_API Unsupported : public Error {
       : Error(ErrorKind::unsupported, message, where) {}
 };
 
-/// A failed call into the CUDA driver, NVRTC, or a fault found by the host device.
+/// A failed call into the CUDA driver or NVRTC, or a fault found by the host device.
 class CE_API DeviceError : public Error {
  public:
   /// \param call  the text of the call that failed
-  /// \param code  the foreign API's error code, 0 where there is none
+  /// \param code  the foreign API's error code, 0 if there is none
   DeviceError(std::string_view call, int code, std::string_view message,
               SourceLocation where = SourceLocation::current());
 
@@ -97,9 +98,9 @@ class CE_API OutOfMemory : public DeviceError {
       : DeviceError(call, code, message, where) {}
 };
 
-/// A Source that the compiler refused, broke on or did not come to an end with. The text stays on disk at source_path()
-/// for a look. Where the compiler did not get to it, because it was killed, or memory or disk were full, the error is an
-/// Error of the same kind.
+/// A Source that the compiler refused, crashed on or did not finish. The text stays on disk at source_path() for
+/// inspection. If the compiler never got to the source, because it was killed, or because memory or disk were full, the
+/// error is a plain Error of the same kind.
 class CE_API CompileError : public Error {
  public:
   CompileError(std::string_view name, std::string_view log, std::string_view source_path,
@@ -131,15 +132,15 @@ class CE_API NotTuned : public NotFound {
            SourceLocation where = SourceLocation::current())
       : NotFound(message, where), problems_(std::move(problems)) {}
 
-  /// This problem and all that the Context did not find before: "TITLE (key ID)".
+  /// This problem and all others that the Context did not find, one line each: "TITLE (key ID)".
   [[nodiscard]] const std::vector<std::string>& problems() const noexcept { return problems_; }
 
  private:
   std::vector<std::string> problems_;
 };
 
-/// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index. what() reads "CrossEntropy: 3 rows
-/// had a target that is neither a class index nor ignore_index; the first is row 2 with target 50257".
+/// Thrown by Context::check() for targets outside [0, columns) that were not ignore_index. what() reads "CrossEntropy:
+/// 3 rows had a target that is neither a class index nor ignore_index; the first is row 2 with target 50257".
 class CE_API TargetOutOfRange : public Error {
  public:
   /// \param first_row  -1: not known
@@ -147,12 +148,12 @@ class CE_API TargetOutOfRange : public Error {
                    std::optional<std::int64_t> first_target,
                    SourceLocation where = SourceLocation::current());
 
-  /// "CrossEntropy" or "CrossEntropyBackward": of the first row.
+  /// "CrossEntropy" or "CrossEntropyBackward": the operation of the first row.
   [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
-  /// Rows with such a target since the last check.
+  /// Number of rows with such a target since the last check.
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
-  /// The smallest row index among them. Where a call on another stream, or of another thread, met rows while a check was
-  /// under way it may be a larger one's, or -1: not known.
+  /// The smallest such row index. It may be a larger row's index, or -1 (not known), if a call on another stream or
+  /// thread met such rows during a check.
   [[nodiscard]] std::int64_t first_row() const noexcept { return first_row_; }
   /// The target of that row; beyond -2^23 and 2^23 - 1 the nearest of these.
   [[nodiscard]] std::optional<std::int64_t> first_target() const noexcept { return first_target_; }

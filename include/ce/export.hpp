@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// What a shared library of ce shows.
+/// Which symbols a shared library of ce exports.
 
 #include "ce/language.hpp"
 
-/// Before a class or a function of the public headers. All else is compiled as hidden. A class of the library's own that
-/// lies inside such a class has CE_HIDDEN.
+/// Marks an exported class or function of the public headers; everything else is compiled as hidden. A class inside of
+/// an exported one that is the library's own is marked CE_HIDDEN.
 #define CE_API __attribute__((visibility("default")))
 #define CE_HIDDEN __attribute__((visibility("hidden")))

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where an error was thrown.
+/// The source location of an error.
 
 #include <cstdint>
 
@@ -8,10 +8,10 @@
 
 namespace ce {
 
-/// A place in the sources. Stands for std::source_location, which clang 14 and 15 do not have with libstdc++.
+/// A source location. Replaces std::source_location, which clang 14 and 15 do not have with libstdc++.
 class SourceLocation {
  public:
-  /// The place of the call, where this is a default argument.
+  /// The location of the call, if this is a default argument.
   [[nodiscard]] static constexpr SourceLocation current(
       const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
       std::uint_least32_t line = __builtin_LINE()) noexcept {

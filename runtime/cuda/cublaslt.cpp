@@ -44,7 +44,7 @@ std::string path_of(void* library, const std::string& name) {
   return map->l_name;
 }
 
-/// Adds to what was tried where the library cannot be used.
+/// Appends to the list of attempts why the library cannot be used.
 std::unique_ptr<const CublasLt> use(void* library, const std::string& name, std::vector<std::string>& tried) {
   auto functions = std::make_unique<CublasLt>();
   if (const std::string missing = bind(library, *functions); !missing.empty()) {
@@ -57,7 +57,9 @@ std::unique_ptr<const CublasLt> use(void* library, const std::string& name, std:
 
 CublasLt::Opened open_library() {
   CublasLt::Opened opened;
-  // What a process has loaded is what its other products run with. Never closed: it may leave threads behind.
+  // The copy that the process has loaded comes first: its other libraries use it. The library is never closed, since it
+  // may
+  // leave threads behind.
   const bool chosen = environment_variable(cublaslt_library.variable).has_value();
   for (const std::string& name : chosen ? std::vector<std::string>() : sonames_of(cublaslt_library))
     if (void* loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD); loaded != nullptr)
@@ -78,7 +80,7 @@ int type_of(DType dtype) {
   return dtype == DType::f16 ? lt::r_16f : dtype == DType::bf16 ? lt::r_16bf : lt::r_32f;
 }
 
-/// What create() made, destroyed with its owner.
+/// An object that create() made; it is destroyed with its owner.
 template <class T>
 class Owned {
  public:
@@ -97,8 +99,8 @@ class Owned {
   T* object_ = nullptr;
 };
 
-/// A product in cuBLASLt's terms. Its matrices lie column by column, so that what lies row by row is their transpose: it
-/// makes D' = B' A'.
+/// A product in cuBLASLt's terms. cuBLASLt's matrices are column-major, so a row-major matrix is a transposed one
+/// there: the description is of D' = B' A'.
 class Description {
  public:
   Description(const CublasLt& library, const Matmul& matmul)
@@ -145,14 +147,15 @@ class Description {
   Owned<lt::MatrixLayout> a_, b_, d_;
 };
 
-/// What an algorithm of cuBLASLt is made of.
+/// An attribute of cuBLASLt's algorithms.
 struct Attribute {
   std::string_view word;
   int config;
   std::size_t bytes;
 };
 constexpr Attribute number{"number", lt::config_id, 4}, reduction{"reduction", lt::config_reduction, 4};
-/// As its text has them after its number. Of the reduction there is one for each number of splits.
+/// The attributes in the text of an algorithm, after its number. The reduction is not among them: the number of splits
+/// determines it.
 constexpr std::array<Attribute, 7> attributes{{{"tile", lt::config_tile, 4},
                                                {"stages", lt::config_stages, 4},
                                                {"cluster", lt::config_cluster, 2},
@@ -161,7 +164,7 @@ constexpr std::array<Attribute, 7> attributes{{{"tile", lt::config_tile, 4},
                                                {"swizzle", lt::config_swizzling, 4},
                                                {"custom", lt::config_custom, 4}}};
 
-/// An algorithm, as its text has it.
+/// The settings of an algorithm, parsed from its text.
 struct Settings {
   int number = 0;
   std::array<std::uint32_t, attributes.size()> values{};
@@ -169,7 +172,7 @@ struct Settings {
 };
 constexpr std::string_view in_place_word = ",reduction=in_place";
 
-/// None where it is no text of an algorithm.
+/// \returns nothing for text that names no algorithm
 std::optional<Settings> settings_of(std::string_view text) {
   Settings settings;
   const auto take = [&](std::string_view before, auto& number) {
@@ -203,7 +206,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
       const BlockingScope scope(*context_);
       static_cast<void>(library_.cublasLtDestroy(handle_));
     } catch (const Error&) {
-      // The driver has shut down or the context is lost to a fault, and the handle with it.
+      // After the driver has shut down, or a fault has destroyed the context, the handle is gone, too.
     }
   }
 
@@ -265,7 +268,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
         if (!is_own || (splits && is_in_place(own))) add(value, false);
         if (splits && matmul.any_order && !(is_own && is_in_place(own))) add(value, true);
       }
-      // Of the many tiles those first that take about as many waves of blocks.
+      // Among the many tiles, those that need about as many waves of blocks come first.
       const auto distance = [&](const lt::HeuristicResult& result) {
         return std::abs(result.waves - as_it_is->waves);
       };
@@ -312,7 +315,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
   }
 
  private:
-  /// 0 for one that an older library lacks.
+  /// The value of an attribute; 0 if an older library lacks it.
   [[nodiscard]] std::uint32_t config(const lt::Algorithm& algorithm, const Attribute& attribute) const {
     std::uint32_t value = 0;
     std::size_t written = 0;
@@ -320,8 +323,8 @@ class CublasLtMatmuls final : public MatmulLibrary {
                                                                     attribute.bytes, &written));
     return value;
   }
-  /// \param in_place  where these are splits of k, which otherwise are added up in their order
-  /// \returns whether the algorithm has it
+  /// \param in_place  whether splits of k are added to the result in place; otherwise they are added up in order
+  /// \returns whether the algorithm supports the value
   bool set_config(lt::Algorithm& algorithm, const Attribute& attribute, std::uint32_t value,
                   bool in_place) const {
     const auto set = [&](const Attribute& one, std::uint32_t to) {
@@ -334,7 +337,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
                                                                : lt::reduction_compute_type));
   }
 
-  /// What an attribute may be, as the library says. A check says which of them are for a product.
+  /// The values of an attribute that the library supports. check() finds which of them are valid for a product.
   [[nodiscard]] std::vector<std::uint32_t> values_of(const Attribute& attribute,
                                                      const lt::Algorithm& algorithm) const {
     const auto capability = [&](int which) {
@@ -367,7 +370,7 @@ class CublasLtMatmuls final : public MatmulLibrary {
     }
   }
 
-  /// None where it is not for the product, needs more memory, or may not serve it.
+  /// \returns nothing if the algorithm is invalid for the product, needs more memory, or may not serve it
   [[nodiscard]] std::optional<lt::HeuristicResult> check(const Description& description,
                                                          const lt::Algorithm& algorithm,
                                                          std::int64_t most_workspace) const {
@@ -384,8 +387,8 @@ class CublasLtMatmuls final : public MatmulLibrary {
   [[nodiscard]] bool is_in_place(const lt::Algorithm& algorithm) const {
     return config(algorithm, reduction) == lt::reduction_in_place;
   }
-  /// Splits of k that are added up after they were rounded are not asked for, nor, unless any order will do, those that are
-  /// in place; an algorithm that does so all the same is left out.
+  /// Splits of k that are added up after rounding are not requested, nor are in-place splits unless any order is
+  /// allowed. An algorithm that does either of them anyway is rejected.
   [[nodiscard]] bool may_serve(const Description& description, const lt::Algorithm& algorithm) const {
     const std::uint32_t scheme = config(algorithm, reduction);
     return scheme == lt::reduction_none || scheme == lt::reduction_compute_type ||

@@ -14,7 +14,7 @@
 
 namespace ce::runtime::cuda {
 
-/// Its functions, under the names of the API.
+/// The library's functions, under the names of the API.
 struct CublasLt {
 #define CE_CUBLASLT_MEMBER(name) lt::name* name = nullptr;
   CE_CUBLASLT_FUNCTIONS(CE_CUBLASLT_MEMBER)
@@ -22,7 +22,7 @@ struct CublasLt {
 
   std::string path;
 
-  /// The library, or every place that was looked in, with what was wrong there.
+  /// The library, or all paths that were tried and the errors there.
   struct Opened {
     std::unique_ptr<const CublasLt> library;
     std::vector<std::string> tried;
@@ -38,8 +38,8 @@ struct CublasLt {
              SourceLocation where = SourceLocation::current()) const;
 };
 
-/// Its products on one device.
-/// \throws Unsupported where there is no cuBLASLt
+/// The device's library of matrix products.
+/// \throws Unsupported if there is no cuBLASLt
 [[nodiscard]] std::unique_ptr<MatmulLibrary> open_cublaslt(std::shared_ptr<const PrimaryContext> context);
 
 }  // namespace ce::runtime::cuda

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What is used of cuBLASLt's interface, declared here: cublasLt.h is not part of what a build needs. A test compares it
-/// with that header where there is one.
+/// The part of cuBLASLt's interface that is used, declared here: cublasLt.h is not needed for a build. A test compares
+/// the declarations with that header if it is installed.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct MatmulDescription;
 struct MatrixLayout;
 struct Preference;
 
-/// Kept by value; what it holds is cuBLASLt's affair.
+/// Passed by value; its contents belong to cuBLASLt.
 struct Algorithm {
   std::uint64_t data[8];
 };
@@ -44,8 +44,8 @@ inline constexpr std::uint32_t epilogue_bias = 4;
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int pref_max_workspace_bytes = 1, pref_reduction_scheme_mask = 3, pref_min_alignment_a = 5,
                      pref_min_alignment_b = 6, pref_min_alignment_c = 7, pref_min_alignment_d = 8;
-// cublasLtReductionScheme_t: no splits of k, or such as are stored apart, in f32, and added up in their order, or such as
-// are added to the result as they end
+// cublasLtReductionScheme_t: no splits of k; splits that are stored separately in f32 and added up in order; or splits
+// that are added to the result as they end
 inline constexpr std::uint32_t reduction_none = 0, reduction_compute_type = 2, reduction_in_place = 1;
 // cublasLtClusterShape_t: 1x1x1 up to 1x8x1
 inline constexpr std::uint32_t first_cluster = 2, last_cluster = 12;

@@ -9,7 +9,7 @@
 namespace ce::runtime::cuda {
 namespace {
 
-/// "1g.18gb" of "NVIDIA H200 MIG 1g.18gb": the driver names a slice after its GPU.
+/// "1g.18gb" of "NVIDIA H200 MIG 1g.18gb": the driver appends a slice's name to its GPU's.
 std::string mig_slice_of(const std::string& name) {
   constexpr std::string_view mark = " MIG ";
   const std::size_t at = name.find(mark);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a GPU is, and what it is doing.
+/// Properties and current state of a GPU.
 
 #include <string>
 
@@ -12,13 +12,13 @@ namespace ce::runtime::cuda {
 /// The oldest GPUs that the kernels support: Turing.
 inline constexpr int lowest_capability = 75;
 
-/// Needs no context.
+/// The model of a GPU. Needs no context.
 [[nodiscard]] Model model_of(const Driver& driver, CUdevice device);
 
 /// "GPU-8-4-4-4-12", or "MIG-..." for a slice, as nvidia-smi writes it.
 [[nodiscard]] std::string uuid_of(const Driver& driver, CUdevice device, const Model& model);
 
-/// Why `ce` cannot use that GPU; empty when it can.
+/// The reason why `ce` cannot use that GPU; empty if it can.
 [[nodiscard]] std::string problem_of(const Model& model);
 
 [[nodiscard]] Environment environment_of(const Driver& driver, CUdevice device, const Model& model);

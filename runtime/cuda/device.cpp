@@ -27,7 +27,7 @@ namespace {
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-/// Programmatic dependent launches are older, but not in stream capture.
+/// Programmatic dependent launches exist on older versions, too, but not in stream capture.
 constexpr int first_version_that_captures_overlaps = 12030;
 
 class CudaDevice final : public Device {
@@ -50,7 +50,7 @@ class CudaDevice final : public Device {
       eviction_.reset();
       if (trial_stream_ != nullptr) static_cast<void>(driver_.cuStreamDestroy(trial_stream_));
     } catch (const Error&) {
-      // The driver has shut down or the context is lost to a fault, and the stream with it.
+      // After the driver has shut down, or a fault has destroyed the context, the stream is gone, too.
     }
   }
 
@@ -137,11 +137,11 @@ class CudaDevice final : public Device {
   int resident_clusters(Function function, const Launch& launch) const;
   [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
 
-  // What a launch reads comes first: a line of a processor's cache.
+  // Members that a launch reads come first: they share a line of the processor's cache.
   const Driver& driver_;
   std::shared_ptr<const PrimaryContext> context_;
   std::atomic<CUstream> trial_stream_ = nullptr;
-  bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
+  bool can_overlap_;  // programmatic dependent launches work, also in stream capture
 
   CUdevice device_;
   int ordinal_;
@@ -149,12 +149,12 @@ class CudaDevice final : public Device {
   mutable SeenMemory seen_;
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
-  std::atomic<std::uint64_t> launches_ = 0;  // on that stream; the driver sets and copies with one, too
+  std::atomic<std::uint64_t> launches_ = 0;  // on the trial stream, fills and copies included
   std::mutex opening_matmuls_;
   std::unique_ptr<MatmulLibrary> matmuls_;
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
-  std::mutex timing_;  // held through time(): two timings on one stream would measure each other
+  std::mutex timing_;  // held by time(): two timings on one stream would measure each other
   std::unique_ptr<EventTimer> timer_;
 };
 
@@ -184,12 +184,12 @@ struct ExtendedLaunch {
   ExtendedLaunch(const ExtendedLaunch&) = delete;
   ExtendedLaunch& operator=(const ExtendedLaunch&) = delete;
 
-  CUlaunchAttribute attributes[2];  // those that are counted are set
+  CUlaunchAttribute attributes[2];  // only the counted ones are set
   CUlaunchConfig config = {};
 };
 
-// Opens NVRTC in this process only where no worker has it. Once it is open here, the compile keys name its
-// version, and the workers must have the same.
+// Opens NVRTC in this process only if no worker has it. Once it is open here, compile keys name its version, and the
+// workers must have the same version.
 Binary CudaDevice::compile(const CompileRequest& request) {
   NvrtcChoice chosen;
   if (const Nvrtc* nvrtc = Nvrtc::if_opened()) chosen = {nvrtc->path(), nvrtc->version()};
@@ -198,7 +198,7 @@ Binary CudaDevice::compile(const CompileRequest& request) {
   return Nvrtc::get().compile(request, model_.capability);
 }
 
-// The path of every call of a warm Plan: no allocation, no lock.
+// Every call of a warm Plan comes here: no allocation, no lock.
 void CudaDevice::launch(std::span<const KernelLaunch> kernels, const void* arguments,
                         std::size_t argument_bytes, Stream stream) {
   const ContextScope scope(*context_);
@@ -234,7 +234,7 @@ bool CudaDevice::fits(Function function, const Launch& launch) const {
     return static_cast<std::uint32_t>(attribute_of(driver_, which, handle));
   };
   if (launch.blocks == 0 || launch.threads == 0) return false;
-  // The first limit accounts for the function's registers.
+  // The first limit includes the function's registers.
   if (launch.threads > attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) return false;
   if (launch.shared_bytes > attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)) return false;
   if (launch.cluster <= 1) return true;
@@ -282,10 +282,10 @@ void CudaDevice::release(void* data) noexcept {
   seen_.clear();
   try {
     const BlockingScope scope(*context_);
-    // Fails only after a fault that the next call reports too.
+    // This only fails after a fault, which the next call reports, too.
     static_cast<void>(driver_.cuMemFree(address(data)));
   } catch (const Error&) {
-    // The driver has shut down or the context is lost to a fault, and the memory with it.
+    // After the driver has shut down, or a fault has destroyed the context, the memory is gone, too.
   }
 }
 
@@ -296,7 +296,7 @@ std::size_t CudaDevice::free_bytes() const {
   return free;
 }
 
-// Blocking copies avoid the legacy default stream: touching it would invalidate another stream's capture.
+// Blocking copies avoid the legacy default stream: using it would invalidate another stream's capture.
 void CudaDevice::upload(void* device, const void* host, std::size_t bytes) {
   const CUstream stream = trial_stream();
   const BlockingScope scope(*context_);
@@ -353,7 +353,7 @@ void CudaDevice::close_shared(void* data) noexcept {
     const BlockingScope scope(*context_);
     static_cast<void>(driver_.cuIpcCloseMemHandle(address(data)));
   } catch (const Error&) {
-    // As in release().
+    // See release().
   }
 }
 
@@ -376,8 +376,7 @@ void CudaDevice::reach(void* data) {
 PointerKind CudaDevice::pointer_kind(const void* pointer) const {
   if (seen_.contains(pointer)) return PointerKind::device;
   const ContextScope scope(*context_);
-  // All of them stay 0 for memory that CUDA did not allocate: this query, unlike the one for a single
-  // attribute, does not fail then.
+  // All attributes stay 0 for memory that CUDA did not allocate. The query for a single attribute would fail.
   unsigned int memory_type = 0, managed = 0;
   int ordinal = 0;
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -397,7 +396,7 @@ bool CudaDevice::capturing(Stream stream) const {
   const ContextScope scope(*context_);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = driver_.cuStreamIsCapturing(stream, &status);
-  // The legacy default stream while a stream that waits for it is being captured.
+  // The result for the legacy default stream while a stream that synchronises with it is being captured.
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   driver_.check(result, "cuStreamIsCapturing");
   return status != CU_STREAM_CAPTURE_STATUS_NONE;

@@ -16,14 +16,14 @@ namespace {
 #define CE_CUDA_TEXT_(name) #name
 #define CE_CUDA_TEXT(name) CE_CUDA_TEXT_(name)
 
-/// The name of the first required symbol that the library lacks, or an empty one.
+/// The first required symbol that the library lacks, or an empty string.
 std::string bind(void* library, Driver& driver) {
   std::string missing;
   const auto find = [&](auto& member, const char* symbol, bool required) {
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(dlsym(library, symbol));
     if (member == nullptr && required && missing.empty()) missing = symbol;
   };
-  // Version 2 came with CUDA 12.8 and has the signature of the first, so an older driver's will do.
+  // Version 2 came with CUDA 12.8 and has the same signature as version 1, so an older driver's function works.
   find(driver.cuEventElapsedTime, "cuEventElapsedTime", false);
   const auto elapsed = driver.cuEventElapsedTime;
 #define CE_CUDA_FIND_REQUIRED(name) find(driver.name, CE_CUDA_TEXT(name), true);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The CUDA driver API, opened at run time. For this folder alone: it brings cuda.h with it.
+/// The CUDA driver API, opened at run time. Only this folder includes it, because it includes cuda.h.
 
 #include <cuda.h>
 
@@ -12,8 +12,8 @@
 
 namespace ce::runtime::cuda {
 
-// Every function that is called here. Names are as cuda.h spells them in source; its macros turn some into
-// versioned symbols (cuMemAlloc is cuMemAlloc_v2), both as members below and when the symbol is looked up.
+// Every function that this folder calls. Names are spelled as in cuda.h; its macros turn some into versioned symbols
+// (cuMemAlloc is cuMemAlloc_v2), both in the members below and when symbols are looked up.
 // clang-format off
 #define CE_CUDA_REQUIRED(X)                                                                            \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                \
@@ -28,7 +28,7 @@ namespace ce::runtime::cuda {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)             \
   X(cuEventElapsedTime)
 
-// May be null: only clusters, blocks that stay, products, and ranks that wait for each other or reach each other's memory
+// These may be null: only clusters, persistent kernels, products, and ranks that share memory or wait for each other
 // need them.
 #define CE_CUDA_OPTIONAL(X)                                                                           \
   X(cuLaunchKernelEx) X(cuOccupancyMaxActiveClusters) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)  \
@@ -44,14 +44,14 @@ class Driver {
   CE_CUDA_OPTIONAL(CE_CUDA_MEMBER)
 #undef CE_CUDA_MEMBER
 
-  /// An initialised driver, or why there is none.
+  /// An initialised driver, or the reason why there is none.
   struct Opened {
-    std::unique_ptr<const Driver> driver;  ///< null without a usable driver
+    std::unique_ptr<const Driver> driver;  ///< null if there is no usable driver
     std::string problem;  ///< "no libcuda.so.1", "driver too old: ...", "cuInit: no device", ...
   };
 
-  /// Opens libcuda.so.1 on the first call and keeps what came of it. The environment variable CE_LIBCUDA
-  /// replaces that name; tests use it to see a machine without a driver.
+  /// Opens libcuda.so.1 on the first call and keeps the result. The environment variable CE_LIBCUDA replaces that name;
+  /// tests use it to simulate a machine without a driver.
   [[nodiscard]] static const Opened& get();
 
   /// \throws DeviceError with the name and text of any result but success
@@ -60,7 +60,7 @@ class Driver {
       fail(result, call, where);
   }
 
-  /// \throws OutOfMemory where that is what the result says, else DeviceError
+  /// \throws OutOfMemory for a result that means out of memory, else DeviceError
   [[noreturn]] void fail(CUresult result, std::string_view call, std::string_view message,
                          SourceLocation where = SourceLocation::current()) const;
 
@@ -69,14 +69,14 @@ class Driver {
 
   /// The CUDA version that the driver implements, as "13.0".
   [[nodiscard]] std::string version() const;
-  /// The same as 13000.
+  /// The same version as a number: 13000.
   [[nodiscard]] int version_number() const;
 
  private:
   [[noreturn]] void fail(CUresult result, std::string_view call, SourceLocation where) const;
 };
 
-/// Calls a member of a Driver and throws DeviceError, or OutOfMemory, with the text of the call when it fails.
+/// Calls a member of a Driver. If it fails, throws DeviceError or OutOfMemory with the text of the call.
 #define CE_CUDA_CHECK(driver, call) (driver).check((driver).call, #call)
 
 }  // namespace ce::runtime::cuda

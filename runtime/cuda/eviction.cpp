@@ -8,10 +8,10 @@ namespace {
 constexpr std::uint64_t line_bytes = 128;
 constexpr std::uint64_t threads = 256;
 
-/// The first with policies of L2.
+/// The first compute capability with L2 policies.
 constexpr int least_capability = 80;
 
-// A line for each thread. One that L2 does not hold is not fetched.
+// Each thread handles one line. Lines that are not in L2 are not fetched.
 constexpr const char* text = R"(
 .version 7.4
 .target sm_80

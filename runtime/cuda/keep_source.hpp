@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a failed compilation leaves for a look.
+/// Keeps the source of a failed compilation for inspection.
 
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace ce::runtime::cuda {
 
-/// Writes text and headers to a new folder among the system's temporary files. Returns the text's path, or
-/// says why there is none: a full disk must not hide the compiler's log.
+/// Writes text and headers to a new folder among the system's temporary files. Returns the text's path, or a message
+/// why there is none: a full disk must not hide the compiler's log.
 [[nodiscard]] std::string keep_source(const CompileRequest& request);
 
 }  // namespace ce::runtime::cuda

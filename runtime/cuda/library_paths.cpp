@@ -33,7 +33,7 @@ class Paths {
 
   void add_sonames() { names_.insert(names_.end(), sonames_.begin(), sonames_.end()); }
 
-  /// The libraries in the folder; the folder itself becomes a path tried when there is none.
+  /// The libraries in the folder; if there are none, the folder is added to the tried paths.
   void add_folder(const fs::path& folder) {
     bool any = false;
     std::error_code error;
@@ -47,13 +47,13 @@ class Paths {
     if (!any) tried_.push_back(fmt::format("{}: no {} there", folder.string(), name_));
   }
 
-  /// CUDA's layout below a toolkit's root.
+  /// Folders of CUDA's layout below a toolkit's root.
   void add_toolkit(const fs::path& root) {
     add_folder(root / "lib64");
     add_folder(root / "lib");
   }
 
-  /// What pip installs: site-packages/nvidia/*/lib, in each Python of that root.
+  /// Folders that pip installs into: site-packages/nvidia/*/lib, in each Python below that root.
   void add_python(const fs::path& root) {
     bool any = false;
     for (const fs::path& python : subfolders(root / "lib", "python3")) {

@@ -26,13 +26,13 @@ CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Mode
       capability_(model.capability) {
   const Driver& driver = context_->driver();
   const BlockingScope scope(*context_);
-  // The driver takes no length: it reads a cubin's from its header, and text up to a NUL.
+  // The driver takes no length: it reads a cubin's length from its header, and PTX up to a NUL.
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   if (text.empty() || (!text.starts_with("\177ELF") && text.back() != '\0'))
     throw DeviceError("cuModuleLoadDataEx", 0, "the image is neither a cubin nor PTX that ends with a NUL");
   std::array<char, 4096> log = {};
   std::array options = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  // The driver wants a number in place of the second pointer.
+  // The driver takes a number in place of the second pointer.
   std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(std::uintptr_t{log.size() - 1})};
   const CUresult result =
       driver.cuModuleLoadDataEx(&handle_, image.data(), options.size(), options.data(), values.data());
@@ -46,7 +46,7 @@ CudaModule::~CudaModule() {
     const BlockingScope scope(*context_);
     static_cast<void>(context_->driver().cuModuleUnload(handle_));
   } catch (const Error&) {
-    // The driver has shut down or the context is lost to a fault, and the module with it.
+    // After the driver has shut down, or a fault has destroyed the context, the module is gone, too.
   }
 }
 
@@ -63,7 +63,7 @@ Function CudaModule::function(std::string_view entry) const {
   CE_CUDA_CHECK(driver,
                 cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes));
   if (capability_ >= 90) {
-    // Not every such GPU has clusters above 8; there fits() says no to them.
+    // Not every such GPU supports clusters above 8; fits() rejects them there.
     const CUresult result =
         driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
     if (result != CUDA_SUCCESS)

@@ -16,7 +16,7 @@ namespace ce::runtime::cuda {
   return static_cast<CUfunction>(const_cast<void*>(function.handle));
 }
 
-/// A cubin or PTX in a device's primary context, which it keeps alive.
+/// A cubin or PTX, loaded in a device's primary context, which it keeps alive.
 class CudaModule final : public Module {
  public:
   /// \param image  PTX must end with a NUL
@@ -39,9 +39,10 @@ class CudaModule final : public Module {
   CUmodule handle_ = nullptr;
 };
 
-/// Of kernels of ce's own: they need no NVRTC, since what they serve may have come from the database.
-/// \param consequence  of their absence, for the log
-/// \returns nothing where the driver has no compiler for PTX, or an older one
+/// Loads one of ce's own helper kernels, as PTX. They need no NVRTC, since the kernels that they support may come from
+/// the database.
+/// \param consequence  what is missing without them, for the log
+/// \returns null if the driver has no compiler for PTX, or too old a one
 [[nodiscard]] std::unique_ptr<const CudaModule> load_own_ptx(
     const std::shared_ptr<const PrimaryContext>& context, const Model& model, const std::string& text,
     std::string_view consequence);

@@ -12,7 +12,7 @@
 namespace ce::runtime::cuda {
 namespace {
 
-// Declared here: not every machine that builds this has nccl.h. All of it is part of NCCL's stable interface.
+// Declared here: not every machine that builds this has nccl.h. All of it belongs to NCCL's stable interface.
 using NcclResult = int;
 constexpr NcclResult nccl_success = 0, nccl_in_progress = 7;
 constexpr int nccl_uint8 = 1;
@@ -30,13 +30,13 @@ struct Nccl {
   }
 };
 
-/// The copy that made the caller's communicator first.
+/// The copy that created the caller's communicator comes first.
 Nccl load_nccl() {
   constexpr const char* name = "libnccl.so.2";
   void* library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   Nccl nccl;
-  // A program may have NCCL in itself.
+  // A program may be linked with NCCL statically.
   const auto find = [&](auto& function, const char* symbol) {
     void* found = library != nullptr ? dlsym(library, symbol) : dlsym(RTLD_DEFAULT, symbol);
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The few calls of NCCL that are needed here.
+/// The few calls of NCCL that `ce` needs.
 
 #include <cstddef>
 
@@ -13,14 +13,14 @@ struct RankOf {
 };
 
 /// \param comm  an ncclComm_t
-/// \throws Unsupported where the process can load no NCCL, DeviceError where it says no
+/// \throws Unsupported if the process can load no NCCL, DeviceError if NCCL reports an error
 [[nodiscard]] RankOf nccl_rank(void* comm);
 
-/// What NCCL has found out to be wrong since, in words, or null; waits for nothing.
+/// The asynchronous error of the communicator, as a message, or null; waits for nothing.
 [[nodiscard]] const char* nccl_failure(void* comm) noexcept;
 
-/// The bytes of all ranks in their order. Of a communicator that does not block, until NCCL has enqueued it, in ten minutes at
-/// most. \returns null, or NCCL's words for what went wrong
+/// Enqueues an all-gather of the bytes of all ranks, in their order. For a nonblocking communicator it waits until NCCL
+/// has enqueued it, for ten minutes at most. \returns null, or NCCL's error message
 [[nodiscard]] const char* nccl_all_gather(void* comm, const void* send, void* receive, std::size_t bytes,
                                           Stream stream) noexcept;
 

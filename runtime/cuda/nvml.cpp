@@ -94,7 +94,7 @@ void add_nvml_environment(const std::string& pci_bus_id, Environment& environmen
     environment["throttle"] = throttle_text(*reasons);
   if (const auto on = ask<int>(nvml.persistence, gpu)) environment["persistence"] = *on != 0 ? "on" : "off";
   if (nvml.processes != nullptr) {
-    // With no room for their descriptions NVML returns the number of processes alone.
+    // With no room for their descriptions NVML only returns the number of processes.
     unsigned count = 0;
     const Result result = nvml.processes(gpu, &count, nullptr);
     if (result == success || result == insufficient_size)

@@ -46,8 +46,8 @@ struct Nvrtc::Api {
 
 namespace {
 
-/// Whether that is a verdict on the source. All else (builtins that are missing, memory that is short, errors of its own)
-/// is the compiler's affair, and no config is marked for it.
+/// Whether the error is about the source. Other errors (missing builtins, short memory, internal errors) are the
+/// compiler's, and no config is blamed for them.
 bool is_of_source(nvrtcResult result) {
   return result == NVRTC_ERROR_COMPILATION || result == NVRTC_ERROR_INVALID_OPTION;
 }
@@ -89,8 +89,8 @@ Nvrtc::~Nvrtc() = default;
 
 namespace {
 
-/// NVRTC opens its builtins by name, which the loader finds beside it only where NVRTC says so (a toolkit's
-/// does, a wheel's may not), or where a library of that name is open already.
+/// NVRTC opens its builtins by name. The loader finds them if NVRTC has a search path for them (a toolkit's has one, a
+/// wheel's may not), or if a library of that name is open already.
 void open_builtins_beside(const std::string& nvrtc) {
   std::error_code error;
   for (const auto& entry :
@@ -182,7 +182,7 @@ std::string Nvrtc::problem() const {
 Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
   try {
     return compile_program(request, capability);
-  } catch (const DeviceError& error) {  // of a call of NVRTC, which is no device
+  } catch (const DeviceError& error) {  // the error of an NVRTC call, which is not a device
     throw not_compiled(request.name, error.what());
   }
 }
@@ -192,8 +192,8 @@ Binary Nvrtc::compile_program(const CompileRequest& request, int capability) con
   const std::string architecture = target(capability, request.architecture_specific);
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
                                       api_->major >= 12 ? "-std=c++20" : "-std=c++17"};
-  // What was compiled is kept by ce. NVRTC's own cache would load and start the driver in every worker first, which takes
-  // as long as a compilation, and the longer the more of them do it at once.
+  // ce caches compiled kernels itself. NVRTC's own cache would load and start the driver in every worker first, which
+  // takes as long as a compilation, and longer the more workers do it at once.
   if (std::pair(api_->major, api_->minor) >= std::pair(12, 9)) options.emplace_back("--no-cache");
   options.insert(options.end(), request.options.begin(), request.options.end());
   std::vector<const char*> option_texts, header_texts, header_names;
@@ -235,7 +235,7 @@ Binary Nvrtc::compile_program(const CompileRequest& request, int capability) con
     CE_NVRTC_CHECK(*api_, nvrtcGetCUBIN(program.handle, reinterpret_cast<char*>(binary.image.data())));
   } else {
     CE_NVRTC_CHECK(*api_, nvrtcGetPTXSize(program.handle, &bytes));
-    binary.image.resize(bytes);  // with the NUL that the driver looks for
+    binary.image.resize(bytes);  // includes the NUL that the driver expects
     CE_NVRTC_CHECK(*api_, nvrtcGetPTX(program.handle, reinterpret_cast<char*>(binary.image.data())));
   }
   return binary;

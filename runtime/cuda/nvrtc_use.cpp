@@ -15,7 +15,7 @@ namespace {
 thread_local bool inside = false;
 
 struct State {
-  std::atomic<pid_t> process = ::getpid();  ///< whose threads are counted
+  std::atomic<pid_t> process = ::getpid();  ///< the process whose threads are counted
   std::mutex mutex;
   std::condition_variable left;
   int users = 0;
@@ -23,12 +23,12 @@ struct State {
 };
 
 State& state() {
-  static State& instance = *new State;  // never destroyed: threads may be on their way out of NVRTC
+  static State& instance = *new State;  // never destroyed: threads may still be leaving NVRTC
   return instance;
 }
 
-/// Called at the program's end. A thread that ends it from inside NVRTC is not waited for by itself, nor, in a child of
-/// fork(), are those that only the parent has.
+/// Called at the program's end. Does not wait for a thread that ends the program from inside NVRTC, nor, in a child of
+/// fork(), for threads of the parent.
 void end() {
   if (state().process != ::getpid()) return;
   std::unique_lock lock(state().mutex);
@@ -48,7 +48,7 @@ NvrtcUse::NvrtcUse() {
 }
 
 NvrtcUse::~NvrtcUse() {
-  // What is registered last is called first. So after each use, as each may have made statics.
+  // Handlers run in reverse order of registration. Each use registers it again, since each may have created statics.
   std::atexit(end);
   inside = false;
   const std::lock_guard lock(state().mutex);

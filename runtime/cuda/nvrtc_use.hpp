@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// NVRTC at the program's end.
+/// Use of NVRTC near the program's end.
 
 namespace ce::runtime::cuda {
 
-/// A thread inside NVRTC. A library's statics are destroyed at the program's end while threads still use them, and
-/// NVRTC makes some as it compiles; so the end waits for the threads that are inside before it comes to those, and lets
-/// no other in.
+/// Marks a thread as inside NVRTC. NVRTC creates statics as it compiles, and the program's end destroys a library's
+/// statics while threads may still use them. So the end first waits for the threads that are inside, and lets no other
+/// thread in.
 class NvrtcUse {
  public:
   /// \throws Error(interrupted) once the program is ending

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a thread has current while it talks to a device, and how it gets back what it had.
+/// Makes a device's context current on a thread, and restores the previous one.
 
 #include <optional>
 
@@ -9,8 +9,8 @@
 
 namespace ce::runtime::cuda {
 
-/// A device's primary context: the one that the runtime API and PyTorch use too. Retained here, so that it
-/// lives as long as anything loaded into it.
+/// A device's primary context, which the runtime API and PyTorch use, too. It is retained here, so that it lives as
+/// long as anything loaded into it.
 class PrimaryContext {
  public:
   PrimaryContext(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {
@@ -18,7 +18,7 @@ class PrimaryContext {
   }
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
-  // At process exit the driver may be gone already; there is nothing left to release then.
+  // At process exit the driver may be gone already; then there is nothing to release.
   ~PrimaryContext() { static_cast<void>(driver_.cuDevicePrimaryCtxRelease(device_)); }
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
@@ -30,10 +30,10 @@ class PrimaryContext {
   CUcontext context_ = nullptr;
 };
 
-/// The context that this thread has made current and not yet left; null where that is not known.
+/// The context that this thread has made current and not left yet; null if not known.
 inline constinit thread_local const PrimaryContext* entered = nullptr;
 
-/// As enter() where the context is current already; elsewhere nothing is entered.
+/// Like enter(), but only if the context is current already; otherwise it enters nothing.
 [[nodiscard]] inline std::optional<Entry> enter_where_current(const PrimaryContext& context) {
   if (entered == &context) return Entry::inside;
   CUcontext current = nullptr;
@@ -43,8 +43,8 @@ inline constinit thread_local const PrimaryContext* entered = nullptr;
   return Entry::current;
 }
 
-/// Makes a context current where it is not. Asks the driver nothing on a thread that is inside already.
-/// \returns what leave() takes
+/// Makes a context current unless it is current already. Makes no driver call on a thread that is inside already.
+/// \returns the argument of leave()
 [[nodiscard]] inline Entry enter(const PrimaryContext& context) {
   if (const std::optional<Entry> entry = enter_where_current(context)) return *entry;
   CE_CUDA_CHECK(context.driver(), cuCtxPushCurrent(context.handle()));
@@ -55,12 +55,12 @@ inline constinit thread_local const PrimaryContext* entered = nullptr;
 /// Restores what was current before.
 inline void leave(const PrimaryContext& context, Entry entry) noexcept {
   if (entry == Entry::inside) return;
-  entered = nullptr;  // an outer scope of another context asks again
+  entered = nullptr;  // an outer scope of another context asks the driver again
   CUcontext popped = nullptr;
   if (entry == Entry::pushed) static_cast<void>(context.driver().cuCtxPopCurrent(&popped));
 }
 
-/// From enter() to leave().
+/// Calls enter(), and leave() at its end.
 class ContextScope {
  public:
   explicit ContextScope(const PrimaryContext& context) : context_(context), entry_(enter(context)) {}
@@ -73,9 +73,9 @@ class ContextScope {
   Entry entry_;
 };
 
-/// A ContextScope for calls that allocate, load or wait. While any thread captures a stream in global mode,
-/// the driver refuses those on every thread and spoils that capture, unless the calling thread has
-/// declared, as here, that it touches no captured stream.
+/// A ContextScope for calls that allocate, load or wait. While any thread captures a stream in global mode, the driver
+/// refuses those calls on every thread and invalidates that capture. A thread avoids this by declaring, as here, that
+/// it touches no captured stream.
 class BlockingScope {
  public:
   explicit BlockingScope(const PrimaryContext& context) : context_(context), driver_(context.driver()) {

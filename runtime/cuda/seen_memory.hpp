@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which addresses a device need not ask the driver about.
+/// Remembers addresses that were found to be device memory.
 
 #include <array>
 #include <atomic>
@@ -9,14 +9,14 @@
 
 namespace ce::runtime::cuda {
 
-/// Granules of the address space that were found to be memory of this device. Lock-free: a granule is one
-/// word, read and written whole.
+/// Granules of the address space that were found to be memory of this device. Lock-free: each granule is one word,
+/// which is read and written whole.
 ///
-/// The driver maps device memory in pages of 2 MiB and puts small allocations into such a page together, so
-/// one answer holds for all of a granule. An entry becomes stale where the program frees that memory and
-/// the address comes back as memory of another kind. What a stale entry can do is let a wrong pointer past the
-/// check of the arguments: its kernel then fails as with any dangling pointer, which the driver reports. It
-/// cannot make a right call wrong, because nothing but that check depends on it.
+/// The driver maps device memory in pages of 2 MiB and puts small allocations into such a page together, so one answer
+/// holds for a whole granule. An entry becomes stale if the program frees that memory and the address is reused for
+/// memory of another kind. A stale entry can only let a wrong pointer pass the check of the arguments: its kernel then
+/// fails as with any dangling pointer, which the driver reports. It cannot make a correct call fail, because only that
+/// check uses it.
 class SeenMemory {
  public:
   [[nodiscard]] bool contains(const void* pointer) const noexcept {
@@ -26,7 +26,7 @@ class SeenMemory {
     return false;
   }
 
-  /// May forget another one.
+  /// Adds a granule. This may remove another one.
   void add(const void* pointer) noexcept {
     const std::uintptr_t granule = granule_of(pointer);
     std::size_t probe = 0;
@@ -55,7 +55,7 @@ class SeenMemory {
     return granules_[index(granule, probe)];
   }
 
-  std::array<std::atomic<std::uintptr_t>, slots> granules_{};  ///< 0: none
+  std::array<std::atomic<std::uintptr_t>, slots> granules_{};  ///< 0: empty
 };
 
 }  // namespace ce::runtime::cuda

@@ -25,7 +25,7 @@ CudaStatus::Gpu gpu_status(const cuda::Driver& driver, int ordinal) {
   return gpu;
 }
 
-/// By ordinal.
+/// The GPUs by ordinal.
 std::vector<CUdevice> devices_of(const cuda::Driver& driver) {
   std::vector<CUdevice> devices(static_cast<std::size_t>(cuda_device_count()));
   for (std::size_t ordinal = 0; ordinal < devices.size(); ++ordinal)
@@ -47,7 +47,7 @@ std::optional<int> current_cuda_device() {
   if (driver == nullptr) return std::nullopt;
   CUdevice current = 0;
   const CUresult result = driver->cuCtxGetDevice(&current);
-  if (result == CUDA_ERROR_INVALID_CONTEXT) return std::nullopt;  // none is current
+  if (result == CUDA_ERROR_INVALID_CONTEXT) return std::nullopt;  // no context is current
   driver->check(result, "cuCtxGetDevice");
   static constinit MadeOnce<std::vector<CUdevice>> known;
   const std::vector<CUdevice>& devices = known.get([&] { return devices_of(*driver); });

@@ -40,7 +40,7 @@ constexpr double longest_delay_us = 5000;
 EventTimer::EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
                        std::atomic<std::uint64_t>& launches)
     : context_(std::move(context)), stream_(stream), launches_(launches) {
-  // Without it, long kernels are still timed well.
+  // Without the delay kernel, long kernels are still timed well.
   delay_module_ =
       load_own_ptx(context_, model, delay_text, "times of kernels below about 10 us include launch overhead");
   if (delay_module_) delay_ = delay_module_->function("ce_delay");
@@ -55,7 +55,8 @@ void EventTimer::delay(double microseconds) {
   ++launches_;
 }
 
-/// After a delay and before(), which launches as many kernels as the last time, that launch of `launch_places` is the next.
+/// Pads the stream with empty kernels so that, after a delay and before(), the next launch has this phase. before() is
+/// assumed to launch as many kernels as the last time.
 void EventTimer::line_up(std::uint64_t place) {
   if (!delay_module_) return;
   while ((launches_ + 1 + launches_before_) % launch_places != place) delay(0);
@@ -81,7 +82,7 @@ std::vector<float> EventTimer::time(int samples, const std::function<void()>& be
     const std::chrono::duration<double, std::micro> enqueueing = Clock::now() - begin;
     CE_CUDA_CHECK(context_->driver(), cuStreamSynchronize(stream_));
     times.push_back(end.since(start));
-    // Rises at once and falls slowly: what takes the host long once may do so again.
+    // The delay rises at once and falls slowly: a host that was slow once may be slow again.
     delay_us_ = std::clamp(1.5 * enqueueing.count() + 20, delay_us_ / 2, longest_delay_us);
   }
   return times;

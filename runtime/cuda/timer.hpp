@@ -27,7 +27,7 @@ class Event {
   }
 
   void record(CUstream stream) const { CE_CUDA_CHECK(*driver_, cuEventRecord(handle_, stream)); }
-  /// From `start` to this event, in microseconds; both have happened.
+  /// Microseconds from `start` to this event; both have completed.
   [[nodiscard]] float since(const Event& start) const {
     float milliseconds = 0;
     CE_CUDA_CHECK(*driver_, cuEventElapsedTime(&milliseconds, start.handle_, handle_));
@@ -39,17 +39,18 @@ class Event {
   CUevent handle_ = nullptr;
 };
 
-/// Takes samples one at a time, since what is enqueued behind a kernel makes it longer. Each comes after a kernel that
-/// keeps the stream busy while the sample is being enqueued: otherwise the GPU waits between a start event and its
-/// kernel for the host's next call, and a short kernel would be measured as the host's launch time. Which of four launches
-/// it begins with moves a short kernel, too (docs/measuring.md has by how much), so samples begin with one after the other.
+/// Takes samples one at a time, since work that is enqueued behind a kernel makes it longer. A delay kernel before each
+/// sample keeps the stream busy while the sample is being enqueued: otherwise the GPU would wait between a start event
+/// and its kernel for the host's next call, and a short kernel's time would be the host's launch time. The time of a
+/// short kernel also depends on its launch number modulo four (docs/measuring.md has the figures), so samples cycle
+/// through the four phases.
 class EventTimer {
  public:
-  /// \param launches  on the stream so far; code that launches something on it adds to them
+  /// \param launches  launches on the stream so far; code that launches on it adds to the number
   EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
              std::atomic<std::uint64_t>& launches);
 
-  /// As Device::time(). The context is current.
+  /// Implements Device::time(). The context must be current.
   [[nodiscard]] std::vector<float> time(int samples, const std::function<void()>& before,
                                         const std::function<void()>& timed);
 
@@ -59,11 +60,11 @@ class EventTimer {
 
   std::shared_ptr<const PrimaryContext> context_;
   CUstream stream_;
-  std::unique_ptr<const CudaModule> delay_module_;  ///< null where the driver cannot compile PTX
+  std::unique_ptr<const CudaModule> delay_module_;  ///< null if the driver cannot compile PTX
   Function delay_;
   std::atomic<std::uint64_t>& launches_;
-  std::uint64_t launches_before_ = 0;  ///< of before() of the last sample
-  double delay_us_ = 500;              ///< before the next sample: longer than enqueueing it takes
+  std::uint64_t launches_before_ = 0;  ///< launches by before() of the last sample
+  double delay_us_ = 500;              ///< delay before the next sample: longer than enqueueing it
 };
 
 }  // namespace ce::runtime::cuda

@@ -40,13 +40,13 @@ constexpr const char* how_to_get_a_compiler =
 struct Outcome {
   std::string output;       ///< standard output and error, as they came
   std::string failure;      ///< empty when the program ended with status 0
-  bool was_killed = false;  ///< by the user or the system, as where memory is short, or by a limit
+  bool was_killed = false;  ///< ended by the user, the system (for example when memory is short) or a limit
 };
 
-/// Whether it ends a program for its limits or at the wish of a user or the system, whatever the source.
+/// Whether the signal is unrelated to the source: it comes from limits, a user or the system.
 bool is_of_others(int signal) { return signal == SIGKILL || signal == SIGXFSZ || signal == SIGXCPU; }
 
-/// Whether the program says that it was not the source that ended it.
+/// Whether the program's messages say that the environment, not the source, made it fail.
 bool lacked_room(const std::string& output) {
   for (const char* words :
        {"No space left on device", "out of memory", "Cannot allocate memory", "Killed signal",
@@ -55,14 +55,14 @@ bool lacked_room(const std::string& output) {
   return false;
 }
 
-/// Throws for a failed step of running a program, whose calls return the error's number.
+/// Throws if a step of running a program failed. `error` is the error number that its call returned.
 void check(int error, std::string_view call) {
   if (error != 0)
     throw Error(ErrorKind::compile, fmt::format("{}: {}", call, std::generic_category().message(error)));
 }
 
-/// Of a program that keeps its temporary files in the folder it runs in, so that they go with it where it is killed. In the
-/// root, where nothing is compiled, it is as it is.
+/// The environment of a program that keeps temporary files in its working folder, so that they are removed with the
+/// folder if it is killed. In the root folder, where nothing is compiled, it is unchanged.
 class ChildEnvironment {
  public:
   explicit ChildEnvironment(const fs::path& folder) : own_("TMPDIR=" + fs::absolute(folder).string()) {
@@ -101,7 +101,7 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
   ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   ::posix_spawnattr_setpgroup(&attributes, 0);
-  // A compiler waits for programs of its own, also where this process ignores the ends of its children.
+  // A compiler waits for its own children, even if this process ignores SIGCHLD.
   sigset_t by_default;
   ::sigemptyset(&by_default);
   ::sigaddset(&by_default, SIGCHLD);
@@ -134,10 +134,10 @@ Pipe new_pipe() {
   return pipe;
 }
 
-/// A standard input that is at its end. Not /dev/null, which not every container has.
+/// A standard input that is already at its end. Not /dev/null, which some containers lack.
 OwnDescriptor empty_input() { return std::move(new_pipe().reading); }
 
-/// Whether the program runs no longer. It is not reaped.
+/// Whether the program has ended. It is not reaped.
 bool has_ended(pid_t child) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
@@ -145,12 +145,12 @@ bool has_ended(pid_t child) {
   return info.si_pid == child;
 }
 
-/// What a program writes, as it comes.
+/// Collects a program's output as it arrives.
 class Output {
  public:
   Output(int descriptor, std::string& text) : descriptor_(descriptor), text_(text) {}
 
-  /// Waits for some at most so long. \returns whether there was any
+  /// Waits a limited time for output. \returns whether there was any
   bool read(std::chrono::milliseconds pause) {
     pollfd event{is_open_ ? descriptor_ : -1, POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(pause.count())) <= 0) return false;
@@ -161,14 +161,14 @@ class Output {
     is_open_ = bytes != 0;
     return bytes > 0;
   }
-  /// All of a program that has ended, but not what its children go on writing.
+  /// Reads the rest of an ended program's output, but not what its children go on writing.
   void read_rest() {
-    constexpr std::size_t most_in_a_pipe = 1 << 20;  // that an ordinary user may make one hold
+    constexpr std::size_t most_in_a_pipe = 1 << 20;  // largest pipe that an ordinary user can make
     const std::size_t before = text_.size();
     while (read(std::chrono::milliseconds(0)) && text_.size() - before < most_in_a_pipe) {
     }
   }
-  /// Ends with the pipe, which a program's children may hold open longer than it runs.
+  /// False once the pipe has ended, which a program's children may hold open longer than it runs.
   [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
  private:
@@ -177,7 +177,7 @@ class Output {
   bool is_open_ = true;
 };
 
-/// Reads until the program ends; false when the deadline came first.
+/// Reads until the program ends; returns false if the deadline comes first.
 bool read_to_end(pid_t child, int descriptor, Clock::time_point deadline, std::string& text) {
   constexpr std::chrono::milliseconds short_pause{1}, long_pause{20};
   Output output(descriptor, text);
@@ -199,11 +199,11 @@ Outcome run(const fs::path& program, const std::vector<std::string>& arguments, 
   const bool ended = read_to_end(child, messages.reading.get(), Clock::now() + limit, outcome.output);
   if (!ended) {
     ::kill(-child, SIGKILL);
-    ::kill(child, SIGKILL);  // where it has left its group
+    ::kill(child, SIGKILL);  // in case it has left its group
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
-    if (errno == ECHILD) break;  // this process keeps no statuses: what was to be written tells
+    if (errno == ECHILD) break;  // this process keeps no statuses; the output file shows the result
     if (errno != EINTR) check(errno, "waitpid");
   }
   if (!ended)
@@ -266,7 +266,7 @@ Compiler::Compiler() : limit_(compile_limit(120)) {
       const Outcome outcome = run(*program, {"--version"}, "/", std::chrono::seconds(20));
       failure = outcome.failure;
       version_ = short_version(outcome.output);
-    } catch (const Error& error) {  // a file that is executable but no program
+    } catch (const Error& error) {  // the file is executable, but not a program
       failure = error.what();
     }
     if (failure.empty()) {
@@ -290,14 +290,14 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
   if (!found()) throw Unsupported(why_not_);
   SourceFolder folder(request);
 
-  // Hidden symbols keep what is inline in a kernel from being shared with other loaded kernels. Results are
-  // to be the same on every machine: no fused multiply-adds. A frame must fit on a fiber's stack.
+  // Hidden symbols keep inline functions of a kernel from being shared with other loaded kernels. Results must be equal
+  // on every machine: no fused multiply-adds. A frame must fit on a fiber's stack.
   std::vector<std::string> arguments = {"-std=c++20",
                                         "-O1",
                                         "-shared",
                                         "-fPIC",
                                         "-DCE_HOST",
-                                        "-I.",  // headers name each other from the top
+                                        "-I.",  // headers include each other relative to the top folder
                                         "-fvisibility=hidden",
                                         "-fno-strict-aliasing",
                                         "-ffp-contract=off",
@@ -306,7 +306,7 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
                                         "-Werror=frame-larger-than="};
   if (version_.starts_with("clang")) {
     arguments.back() = "-Werror=frame-larger-than";
-    arguments.emplace_back("-Wno-pass-failed");  // a loop that was asked to be unrolled and is not
+    arguments.emplace_back("-Wno-pass-failed");  // ignores loops that were not unrolled although asked for
   } else {
     arguments.back() += "32768";
   }

@@ -5,7 +5,7 @@
 namespace ce::runtime::host {
 
 std::string Deadlock::explain(const Fiber& waiting) const {
-  // One that has returned explains more than one that waits elsewhere.
+  // A thread that has returned explains more than a thread that waits elsewhere.
   const Fiber* other = nullptr;
   for (const Fiber& fiber : expected_with(waiting)) {
     if (has_arrived(fiber, waiting)) continue;
@@ -17,13 +17,13 @@ std::string Deadlock::explain(const Fiber& waiting) const {
   return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), standing(*other));
 }
 
-/// Its whereabouts, and how far the barrier is for which it waits.
+/// The thread's location, and the progress of the barrier that it waits for.
 std::string Deadlock::standing(const Fiber& fiber) const {
   if (fiber.state != State::waiting || fiber.awaited != Awaited::mbarrier) return whereabouts(fiber);
   return fmt::format("{} after {}", whereabouts(fiber), mbarriers.progress(fiber));
 }
 
-/// All threads of its warp, block or cluster; what it waits for at an mbarrier may come from anywhere in the cluster.
+/// All threads of its warp, block or cluster. An arrival at an mbarrier may come from anywhere in the cluster.
 std::span<const Fiber> Deadlock::expected_with(const Fiber& waiting) const {
   if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::mbarrier) return fibers;
   const std::size_t size = waiting.awaited == Awaited::warp ? host_abi::lanes : threads_per_block;
@@ -31,7 +31,7 @@ std::span<const Fiber> Deadlock::expected_with(const Fiber& waiting) const {
   return fibers.subspan(index / size * size, size);
 }
 
-/// Whether it, too, is where the other waits.
+/// Whether the thread has arrived at the barrier that the other waits for.
 bool Deadlock::has_arrived(const Fiber& fiber, const Fiber& waiting) const {
   if (waiting.awaited == Awaited::cluster) return cluster_barrier.has_arrived(fiber);
   return fiber.state == State::waiting && fiber.awaited == waiting.awaited;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A launch that does not end, in words.
+/// Describes a launch that does not end.
 
 #include <cstddef>
 #include <span>
@@ -12,14 +12,14 @@
 
 namespace ce::runtime::host {
 
-/// What the threads of a group wait for, when none of them can run.
+/// Explains what a group's threads wait for when none of them can run.
 struct Deadlock {
   std::span<const Fiber> fibers;  ///< block after block
   std::size_t threads_per_block;
   const ClusterBarrier& cluster_barrier;
   const Mbarriers& mbarriers;
 
-  /// Where this thread waits, and which one is not there.
+  /// Describes where this thread waits, and which thread is missing.
   [[nodiscard]] std::string explain(const Fiber& waiting) const;
 
  private:

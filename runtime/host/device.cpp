@@ -45,11 +45,11 @@ int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_con
 
 utsname system_names() {
   utsname names{};
-  ::uname(&names);  // fails for no other reason than a bad pointer
+  ::uname(&names);  // this can only fail for an invalid pointer
   return names;
 }
 
-/// What follows `key` and its colon in a file of lines like "key : value"; empty where there is none.
+/// The text behind `key` and its colon in a file of lines like "key : value"; empty if there is none.
 std::string value_in(const char* file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -61,7 +61,7 @@ std::string value_in(const char* file, std::string_view key) {
   return "";
 }
 
-/// In bytes, from a line such as "MemAvailable:  123 kB"; 0 where the system has no such line.
+/// Bytes, from a line such as "MemAvailable:  123 kB"; 0 if the file has no such line.
 std::size_t memory_in_bytes(std::string_view key) {
   return std::strtoull(value_in("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
 }
@@ -126,7 +126,7 @@ class HostDevice : public Device {
 
   void launch(std::span<const KernelLaunch> kernels, const void* arguments, std::size_t argument_bytes,
               Stream) override {
-    const DefaultFloatingEnvironment environment;  // of the threads that the scheduler starts, too
+    const DefaultFloatingEnvironment environment;  // threads that the scheduler starts inherit it
     for (const auto& [function, launch] : kernels) launch_one(function, launch, arguments, argument_bytes);
   }
 
@@ -155,7 +155,7 @@ class HostDevice : public Device {
     move(host, device, bytes);
   }
 
-  // The host's memory is where this device's kernels run, whichever library allocated it.
+  // Kernels of this device run in the host's memory, whichever library allocated it.
   TensorMap tensor_map(const BoxedMatrix&) const override { return {}; }
 
   PointerKind pointer_kind(const void*) const override { return PointerKind::device; }

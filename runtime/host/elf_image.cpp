@@ -15,7 +15,7 @@ constexpr unsigned char own_class = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32
 using Header = ElfW(Ehdr);
 using Segment = ElfW(Phdr);
 
-/// Of a table, or of a segment.
+/// The location of a table or a segment in the file.
 bool fits(std::size_t file_bytes, std::uint64_t offset, std::uint64_t bytes) {
   return offset <= file_bytes && bytes <= file_bytes - offset;
 }
@@ -36,7 +36,7 @@ std::string incompleteness(std::span<const std::byte> image) {
       header.e_type != ET_DYN || header.e_phentsize != sizeof(Segment) || header.e_phnum == 0)
     return "it is no shared object of this machine";
   std::string cut = fmt::format("the file ends early, after {} bytes", image.size());
-  // Linkers put the sections' table at the end, so a file that was cut anywhere lacks some of it.
+  // Linkers put the section table at the end, so any truncated file lacks some of it.
   if (!fits(image.size(), header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize) ||
       !fits(image.size(), header.e_phoff, std::uint64_t{header.e_phnum} * sizeof(Segment)))
     return cut;

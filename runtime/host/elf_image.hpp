@@ -8,8 +8,8 @@
 
 namespace ce::runtime::host {
 
-/// Why the bytes are no whole shared object of this machine; empty where they are. The loader maps what the headers name
-/// without a look at the file's size, and a process dies of SIGBUS where that ends earlier.
+/// Why the bytes are not a whole shared object for this machine; empty if they are. The loader maps the ranges in the
+/// headers without checking the file's size, and a process dies of SIGBUS if the file is shorter.
 [[nodiscard]] std::string incompleteness(std::span<const std::byte> image);
 
 }  // namespace ce::runtime::host

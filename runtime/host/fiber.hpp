@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Threads of a kernel as fibers, and the switches between them and their scheduler.
+/// Kernel threads as fibers, and the switches between them and their scheduler.
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/stack_context.hpp>
@@ -13,7 +13,7 @@
 
 namespace ce::runtime::host {
 
-/// A thread of the kernel: what the kernel sees of it, and where it stands.
+/// A thread of the kernel: the state that the kernel sees, and its position.
 struct Fiber : ThreadState {
   GroupScheduler::Impl* scheduler = nullptr;
   boost::context::fiber context;  ///< empty before its first step and after its last
@@ -21,7 +21,7 @@ struct Fiber : ThreadState {
   StackSwitch side;
 };
 
-/// The scheduler's side of its switches to its fibers and back.
+/// The scheduler's side of the switches to its fibers and back.
 class FiberSwitch {
  public:
   /// Makes a fiber that will run `body` to its end.
@@ -38,7 +38,7 @@ class FiberSwitch {
                                           });
   }
 
-  /// Of the scheduler: returns when the fiber has suspended itself or ended.
+  /// For the scheduler: returns when the fiber has suspended itself or ended.
   void resume(Fiber& fiber) {
     StackSwitch here;
     here.leave(fiber.stack);
@@ -46,7 +46,7 @@ class FiberSwitch {
     here.arrive();
   }
 
-  /// Of the fiber that runs: returns when it is resumed.
+  /// For the running fiber: returns when it is resumed.
   void suspend(Fiber& fiber) {
     fiber.side.leave(stack_);
     scheduler_ = std::move(scheduler_).resume();
@@ -54,7 +54,7 @@ class FiberSwitch {
   }
 
  private:
-  /// Lends Boost.Context a stack that the pool goes on owning.
+  /// Lends Boost.Context a stack that the pool still owns.
   struct Borrowed {
     Stack stack;
     boost::context::stack_context allocate() const {
@@ -67,7 +67,7 @@ class FiberSwitch {
   };
 
   boost::context::fiber scheduler_;
-  Stack stack_;  // of the scheduler
+  Stack stack_;  // the scheduler's stack
 };
 
 }  // namespace ce::runtime::host

@@ -27,10 +27,10 @@ using host_abi::lanes;
 using host_abi::Place;
 using host_abi::Scope;
 
-/// Leaves a kernel whose launch has already failed.
+/// Thrown to leave a kernel whose launch has already failed.
 struct Abandoned {};
 
-/// Those who have arrived so far, of all who must.
+/// The arrivals so far at a barrier of all threads.
 struct Barrier {
   const Fiber* first = nullptr;
   std::uint32_t arrived = 0;
@@ -43,7 +43,7 @@ struct Warp {
 
 struct BlockState : host_abi::Block {
   Barrier barrier;
-  std::uint32_t unfinished = 0;  // threads
+  std::uint32_t unfinished = 0;  // number of threads
 };
 
 }  // namespace
@@ -118,7 +118,7 @@ class GroupScheduler::Impl {
     if (fiber.lane == 0) warp.barrier = {};
   }
 
-  /// Every fiber has finished, or waits for one that never comes.
+  /// The error of a launch in which no fiber can run: a fiber waits for ever, or wrote past its shared memory.
   [[nodiscard]] std::exception_ptr failure_at_end() const {
     const Deadlock deadlock{fibers_, threads_, cluster_barrier_, mbarriers_};
     for (const Fiber& fiber : fibers_)
@@ -130,14 +130,14 @@ class GroupScheduler::Impl {
     return nullptr;
   }
 
-  /// Brings every started fiber to its end, so that what lives on its stack is destroyed.
+  /// Runs every started fiber to its end, so that objects on its stack are destroyed.
   void abandon() {
     abandoning_ = true;
     for (Fiber& fiber : fibers_)
       if (fiber.context) resume(fiber);
   }
 
-  // ---- the order of things ----
+  // ---- scheduling ----
 
   void run_all(Random& random) {
     try {
@@ -147,7 +147,7 @@ class GroupScheduler::Impl {
         else if (!land_one(random) && !look_again())
           return;
       }
-    } catch (const DeviceError&) {  // of land_one(): what a kernel throws stays in its fiber
+    } catch (const DeviceError&) {  // from land_one(); exceptions of a kernel stay in its fiber
       failure_ = std::current_exception();
     }
   }
@@ -217,7 +217,7 @@ class GroupScheduler::Impl {
     if (cluster_barrier_.wait(fiber, place)) wait(fiber, Awaited::cluster, place);
   }
 
-  /// The counterpart of its own `bytes` of shared memory in a block of its cluster that still runs.
+  /// The address of its own `bytes` of shared memory in another block of its cluster that still runs.
   void* counterpart(const Fiber& fiber, const void* own, std::size_t bytes, int rank, Place place) const {
     const auto block = static_cast<std::size_t>(fiber.block->rank);
     const auto other = static_cast<std::size_t>(rank);
@@ -265,8 +265,8 @@ class GroupScheduler::Impl {
                    static_cast<std::size_t>(thread->index)]);
   }
 
-  /// Called when no thread can run, so that one that ought to wait and does not has read NaN by now.
-  /// False where none is waited for.
+  /// Called when no thread can run. So a thread that reads without waiting has read NaN by now. Returns false if no
+  /// copy is awaited.
   bool land_one(Random& random) {
     const auto woken = mbarriers_.land_one(random);
     if (!woken) return false;
@@ -280,7 +280,7 @@ class GroupScheduler::Impl {
     wait(fiber, Awaited::others, place);
   }
 
-  /// Called when nothing else can be done here. False where no fiber waits for other ranks.
+  /// Called when no fiber of this group can run. Returns false if no fiber waits for other ranks.
   bool look_again() {
     if (awaiting_others_.empty()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -307,7 +307,7 @@ class GroupScheduler::Impl {
       kernel_->entry(arguments_);
       cluster_barrier_.check_end(fiber);
       if (--block.unfinished == 0) mbarriers_.land_all(block);
-    } catch (const Abandoned&) {  // the failure is known already
+    } catch (const Abandoned&) {  // the failure is recorded already
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
@@ -321,7 +321,7 @@ class GroupScheduler::Impl {
 
   // ---- services ----
 
-  /// As a method of the scheduler.
+  /// Calls a method of the scheduler.
   template <auto method, class Result, class... Arguments>
   static Result serve(host_abi::Thread& thread, Arguments... arguments) {
     Fiber& fiber = static_cast<Fiber&>(thread);
@@ -339,10 +339,10 @@ class GroupScheduler::Impl {
   std::uint64_t seed_;
   const Kernel* kernel_ = nullptr;
   const void* arguments_ = nullptr;
-  host_abi::Thread** current_ = nullptr;  // of the kernel's shared object on this OS thread
+  host_abi::Thread** current_ = nullptr;  // the kernel's shared object's pointer for this OS thread
   std::size_t threads_ = 0, warps_per_block_ = 0;
   Stacks stacks_;
-  std::vector<Fiber> fibers_;  // of all blocks of the group, block after block
+  std::vector<Fiber> fibers_;  // all blocks of the group, block by block
   std::vector<Warp> warps_;
   std::vector<BlockState> blocks_;
   Order order_;

@@ -19,12 +19,11 @@ struct Kernel {
   int max_threads = 0;
 };
 
-/// Runs the blocks of one group (a cluster, or a single block) together on the calling OS thread, and keeps
-/// their stacks for the next. Not thread safe.
+/// Runs the blocks of one group (a cluster, or a single block) together on the calling OS thread, and keeps their
+/// stacks for the next group. Not thread safe.
 ///
-/// The order is random and warp-greedy: some warp runs until all of its lanes wait for other warps, its lanes
-/// in random order. So every warp gets as far ahead of the others as the barriers let it, which is what shows
-/// that one is missing.
+/// The order is random and warp-greedy: a warp runs, its lanes in random order, until all of its lanes wait for other
+/// warps. So every warp gets as far ahead of the others as the barriers allow, which exposes a missing barrier.
 class GroupScheduler {
  public:
   explicit GroupScheduler(std::uint64_t seed);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Memory contents that show a mistake: guard zones that show whether a kernel wrote past the end of a piece
-/// of memory, and NaNs that show in its results that it read what was never written.
+/// Memory patterns that expose mistakes: guard zones show whether a kernel wrote past the end of an allocation, and
+/// NaNs show in its results that it read memory that was never written.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace ce::runtime::host {
 
-/// A NaN as f32, f16 and bf16 and negative as an integer, so that reading past an end spoils a result too.
+/// A NaN as f32, f16 and bf16, and negative as an integer, so that reading past an end also spoils a result.
 inline constexpr std::array<std::byte, 2> guard_pattern = {std::byte{0xa5}, std::byte{0xff}};
 
 inline void write_guard(std::span<std::byte> zone) noexcept {
@@ -24,7 +24,7 @@ inline void write_guard(std::span<std::byte> zone) noexcept {
   return starts_right && std::memcmp(zone.data(), zone.data() + 2, zone.size() - 2) == 0;
 }
 
-/// A NaN as f32, f16 and bf16, another than the guard's.
+/// Another NaN as f32, f16 and bf16 than that of the guard.
 inline constexpr std::byte nan_byte{0xff};
 
 inline void write_nan(std::span<std::byte> memory) noexcept {

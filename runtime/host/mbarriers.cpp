@@ -13,7 +13,7 @@ namespace {
 
 using host_abi::Place;
 
-// The upper half of an initialised barrier's word, unlikely in data; the lower half is its index.
+// The upper half of an initialised barrier's word, which is unlikely in data; the lower half is its index.
 constexpr unsigned long long mark = 0xa1152ec7ull << 32;
 constexpr unsigned long long mark_bits = 0xffffffffull << 32;
 
@@ -153,7 +153,7 @@ void Mbarriers::require_shared(const ThreadState& thread, const void* data, std:
     throw report_.mistake(thread, fmt::format("{} that is not in its block's shared memory", what), place);
 }
 
-/// Two copies to the same memory land in either order.
+/// Two copies to the same memory would land in either order.
 void Mbarriers::require_free(const ThreadState& thread, const Copy& copy, std::string_view what) const {
   for (const Mbarrier& barrier : mbarriers_)
     for (const Copy& other : barrier.copies)

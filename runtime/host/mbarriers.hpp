@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Mbarriers in shared memory, and the copies that they tell of: bulk copies from global memory, and what other blocks
-/// of the cluster send.
+/// Mbarriers in shared memory, and the copies that complete at them: bulk copies from global memory, and sends from
+/// other blocks of the cluster.
 
 #include <array>
 #include <cstddef>
@@ -18,54 +18,54 @@
 
 namespace ce::runtime::host {
 
-/// A bulk load or a send under way.
+/// A bulk load or a send that has not landed yet.
 struct Copy {
   host_abi::Place started = {};
   std::byte* to = nullptr;
-  const std::byte* from = nullptr;  ///< null: `sent`
+  const std::byte* from = nullptr;  ///< null: the data is in `sent`
   std::size_t bytes = 0;
   std::array<std::byte, 16> sent = {};
 };
 
-/// A word in shared memory and its phase, which ends when all have arrived and all copies have landed, of the sends as
-/// many bytes as were announced.
+/// A word in shared memory and its phase. The phase ends when all threads have arrived and all copies have landed; of
+/// sends, as many bytes as were announced.
 struct Mbarrier {
   unsigned long long* word = nullptr;
   const host_abi::Block* block = nullptr;
   int count = 1;                            ///< arrivals that end a phase
-  int pending = 1;                          ///< of these, still to come
-  std::uint64_t phase = 0;                  ///< how many have ended
-  std::vector<const ThreadState*> waiting;  ///< for the end of this phase, of its own block
+  int pending = 1;                          ///< arrivals of this phase that are missing
+  std::uint64_t phase = 0;                  ///< number of phases that have ended
+  std::vector<const ThreadState*> waiting;  ///< threads of its own block that wait for the end of this phase
   std::vector<Copy> copies;
   std::int64_t announced = 0;  ///< bytes of sends that have not landed; below 0 before they are announced
 };
 
-/// The arrivals of a group's blocks. An mbarrier's word names its place in this list, so a word that was never
-/// initialised, or overwritten since, is known for what it is.
+/// The mbarriers of a group's blocks. An mbarrier's word holds its index in this list, so a word that was never
+/// initialised, or was overwritten, is detected.
 ///
-/// A copy lands as late as it may, one at a time and in any order.
+/// A copy lands as late as possible, one at a time and in any order.
 class Mbarriers {
  public:
   Mbarriers(const SharedMemory& shared, const Report& report) : shared_(shared), report_(report) {}
   void start() noexcept { mbarriers_.clear(); }
 
-  /// What a thread may do; each throws DeviceError where it is a mistake.
+  /// The operations of a thread; each throws DeviceError for a mistake.
   void init(const ThreadState& thread, unsigned long long& word, int count, host_abi::Place place);
-  /// Threads that can go on, because a phase has ended.
+  /// Threads that can continue because a phase has ended.
   using Woken = std::vector<const ThreadState*>;
   [[nodiscard]] Woken arrive(const ThreadState& thread, const unsigned long long& word,
                              host_abi::Place place);
-  /// One barrier, which announces that many bytes of sends.
+  /// Arrives once, and announces that many bytes of sends.
   [[nodiscard]] Woken expect(const ThreadState& thread, const unsigned long long& word, int bytes,
                              host_abi::Place place);
-  /// To the shared memory of any block of the group; the destination becomes NaN.
+  /// Sends to the shared memory of any block of the group; the destination becomes NaN until the data lands.
   /// \param word  an mbarrier of the same block
   void send(const ThreadState& thread, void* to, const void* words, int bytes, const unsigned long long& word,
             host_abi::Place place);
-  /// One barrier. The destination becomes NaN: what was there before may be gone at any moment.
+  /// Arrives once, and starts a bulk load. The destination becomes NaN: its old contents may disappear at any moment.
   [[nodiscard]] Woken load(const ThreadState& thread, void* to, const void* from, int bytes,
                            const unsigned long long& word, host_abi::Place place);
-  /// True where the thread has to wait for the end of the phase of that parity.
+  /// Returns true if the thread must wait for the end of the phase with that parity.
   [[nodiscard]] bool wait(const ThreadState& thread, const unsigned long long& word, int parity,
                           host_abi::Place place);
 
@@ -73,14 +73,14 @@ class Mbarriers {
   [[nodiscard]] bool test(const ThreadState& thread, const unsigned long long& word, int parity,
                           host_abi::Place place);
 
-  /// Lands one at random of those for which a thread waits; nothing where there is none.
-  /// \throws DeviceError where the destination was written to in the meantime, or more was sent than announced
+  /// Lands a random one of the copies that a thread waits for; does nothing if there is none.
+  /// \throws DeviceError if the destination was written to in the meantime, or more was sent than announced
   [[nodiscard]] std::optional<Woken> land_one(Random& random);
-  /// Lands all of a block that has returned.
-  /// \throws DeviceError where a send to it is under way
+  /// Lands all copies of a block that has returned.
+  /// \throws DeviceError if a send to it has not landed
   void land_all(const host_abi::Block& block);
 
-  /// "1 of 2 arrivals", "1 of 1 arrivals, 16 bytes not sent": what there is of the phase for which this thread waits.
+  /// The progress of the phase that this thread waits for: "1 of 2 arrivals", "1 of 1 arrivals, 16 bytes not sent".
   [[nodiscard]] std::string progress(const ThreadState& waiting) const;
 
  private:

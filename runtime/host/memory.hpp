@@ -17,12 +17,12 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  /// Aligned to 256 bytes like a GPU's, and filled with 0xFF: NaN for every floating type, so that an output
-  /// which no kernel wrote shows. \throws DeviceError when memory is short
+  /// Allocates memory that is aligned to 256 bytes like a GPU's, and filled with 0xFF: NaN for every floating type, so
+  /// that an output that no kernel wrote is visible. \throws DeviceError when memory is short
   [[nodiscard]] void* allocate(std::size_t bytes);
   void release(void* data) noexcept;
 
-  /// The size in bytes of an allocation beyond whose ends something was written since the last look.
+  /// The size in bytes of an allocation beyond whose ends something was written since the last check.
   [[nodiscard]] std::optional<std::size_t> find_overrun();
 
  private:

@@ -39,11 +39,11 @@ auto take_any(Items& items, Random& random) {
   return taken;
 }
 
-/// Which of a group's threads runs next. Random and greedy: a warp runs until none of its lanes is ready, so
-/// the others see nothing of it until all of them wait.
+/// Chooses which of a group's threads runs next, in a random and greedy order: a warp runs until none of its lanes is
+/// ready, so the others see nothing of it until all of its lanes wait.
 class Order {
  public:
-  /// All threads are ready.
+  /// Makes all threads ready.
   void start(std::size_t warps) {
     ready_lanes_.resize(warps);
     ready_warps_.clear();
@@ -51,13 +51,13 @@ class Order {
     current_ = none;
   }
 
-  /// All lanes of a warp of which none is ready.
+  /// Makes all lanes of a warp ready; none of them is ready before.
   void add_warp(std::size_t warp) {
     fill(warp);
     ready_warps_.push_back(warp);
   }
 
-  /// All lanes of the warp that runs, of which none is ready.
+  /// Makes all lanes of the running warp ready; none of them is ready before.
   void add_running_warp() { fill(current_); }
 
   void add(std::size_t thread) {
@@ -67,7 +67,7 @@ class Order {
     ready.push_back(static_cast<int>(thread % host_abi::lanes));
   }
 
-  /// None where no thread is ready.
+  /// The next thread; nothing if no thread is ready.
   [[nodiscard]] std::optional<std::size_t> next(Random& random) {
     // A warp that ran on after add_warp() is in the list although none of its lanes is ready any more.
     while (current_ == none || ready_lanes_[current_].empty()) {
@@ -86,7 +86,7 @@ class Order {
   }
 
   static constexpr std::size_t none = ~std::size_t{0};
-  std::vector<std::vector<int>> ready_lanes_;  // of each warp
+  std::vector<std::vector<int>> ready_lanes_;  // for each warp
   std::vector<std::size_t> ready_warps_;
   std::size_t current_ = none;  // the warp that runs
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is wrong with a launch, as an error in words.
+/// Makes the errors of a launch.
 
 #include <cstdint>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace ce::runtime::host {
 
-/// Every error names the launch, the block and the seed that brings the same order of threads again.
+/// Every error names the launch, the block and the seed that reproduces the same order of threads.
 class Report {
  public:
   explicit Report(std::uint64_t seed) : seed_(seed) {}
@@ -18,7 +18,7 @@ class Report {
   void start(std::string_view kernel) { kernel_ = kernel; }
 
   [[nodiscard]] DeviceError error(const host_abi::Block& block, std::string_view message) const;
-  /// What one thread does wrong at a place of the kernel: "thread 3 <message> at x.cu:12".
+  /// The error of one thread at a location of the kernel: "thread 3 <message> at x.cu:12".
   [[nodiscard]] DeviceError mistake(const ThreadState& thread, std::string_view message,
                                     host_abi::Place place) const;
 

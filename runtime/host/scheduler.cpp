@@ -11,7 +11,7 @@
 namespace ce::runtime::host {
 namespace {
 
-// Each touches a page or two of its stack: about a gigabyte in all.
+// Each thread touches a page or two of its stack: about a gigabyte in all.
 constexpr std::uint64_t most_fibers = 1 << 17;
 
 }  // namespace
@@ -39,8 +39,8 @@ void Scheduler::run(const Kernel& kernel, const Launch& launch, const void* argu
   std::mutex mutex;
   std::exception_ptr failure;
 
-  // Groups are handed out in order, so all before a failed one do run, and the first failure is always the
-  // same.
+  // Groups are handed out in order, so all groups before a failed one run, and the first failure is always the same
+  // one.
   const auto work = [&] {
     std::unique_ptr<GroupScheduler> scheduler;
     for (std::uint64_t group = next++; group < groups && group < first_failed; group = next++) {
@@ -67,7 +67,7 @@ void Scheduler::run(const Kernel& kernel, const Launch& launch, const void* argu
     std::vector<std::jthread> threads;
     try {
       while (threads.size() < helpers) threads.emplace_back(work);
-    } catch (const std::system_error&) {  // no more threads to be had: those that run do it all
+    } catch (const std::system_error&) {  // the system has no more threads: the running ones do all the work
     }
     work();
   }

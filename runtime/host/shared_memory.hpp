@@ -12,10 +12,10 @@
 
 namespace ce::runtime::host {
 
-/// A piece for each block, aligned to 128 bytes, with a guard zone behind it.
+/// One allocation for each block, aligned to 128 bytes, with a guard zone behind it.
 class SharedMemory {
  public:
-  /// All of it NaN, as contents that no thread has written yet.
+  /// Fills all of it with NaN, as contents that no thread has written yet.
   void start(std::size_t blocks, std::size_t bytes) {
     bytes_ = bytes;
     stride_ = (bytes + guard_bytes + alignment - 1) / alignment * alignment;
@@ -34,13 +34,13 @@ class SharedMemory {
   [[nodiscard]] std::span<std::byte> all_of(std::size_t block) const {
     return {base_ + block * stride_, bytes_};
   }
-  /// Whether all these bytes are of the block's piece.
+  /// Whether all these bytes belong to the block's shared memory.
   [[nodiscard]] bool contains(std::size_t block, const void* data, std::size_t bytes) const {
     const auto start = reinterpret_cast<std::uintptr_t>(base_ + block * stride_);
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     return at >= start && bytes <= bytes_ && at - start <= bytes_ - bytes;
   }
-  /// The same object in the piece of another block.
+  /// The address of the same object in another block's shared memory.
   [[nodiscard]] void* counterpart(const void* data, std::size_t block, std::size_t other) const {
     return base_ + other * stride_ + (static_cast<const std::byte*>(data) - (base_ + block * stride_));
   }

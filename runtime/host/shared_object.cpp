@@ -20,7 +20,7 @@
 namespace ce::runtime::host {
 namespace {
 
-/// That no kernel can be loaded here, whichever it is: no DeviceError, for which a search would reject the config.
+/// No kernel can be loaded here. This is not a DeviceError, for which a search would reject the config.
 [[noreturn]] void throw_obstacle(std::string_view what, int code, std::string_view remedy) {
   throw Error(ErrorKind::device, fmt::format("no kernel of the host device can be loaded: {} ({}): {}", what,
                                              std::strerror(code), remedy));
@@ -30,7 +30,7 @@ bool is_want_of_room(int code) {
   return code == ENOSPC || code == EDQUOT || code == ENOMEM || code == EMFILE || code == ENFILE;
 }
 
-/// A file without a name: in memory, or unlinked on disk where there is no memfd.
+/// A file without a name: in memory, or an unlinked file if the system has no memfd.
 int anonymous_file() {
   if (const int descriptor = ::memfd_create("ce-kernel", MFD_CLOEXEC); descriptor >= 0) return descriptor;
   const std::filesystem::path folder = temporary_folder();
@@ -44,7 +44,7 @@ int anonymous_file() {
   return descriptor;
 }
 
-/// After dlopen() has failed with a whole image. \throws Error(device) where it would with any
+/// Called after dlopen() failed for a valid image. \throws Error(device) if it would fail for any image
 void expect_executable(int descriptor, const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0) throw_obstacle("there is no " + path, errno, "mount /proc");
   constexpr std::size_t some = 1;
@@ -64,8 +64,8 @@ bool loaded_already(int descriptor) {
   return library != nullptr;
 }
 
-/// dlopen knows libraries by the path they were loaded from. Where one outlives its dlclose, a path that
-/// carries the same number again would silently give the old kernel, so such numbers are passed over.
+/// dlopen() identifies libraries by the path that they were loaded from. If a library outlives its dlclose(), a path
+/// with the same descriptor number would silently return the old kernel; so such numbers are skipped.
 int anonymous_file_with_new_path() {
   std::vector<int> passed_over;
   int descriptor = anonymous_file();
@@ -101,7 +101,7 @@ SharedObject::SharedObject(std::span<const std::byte> image) {
 SharedObject::~SharedObject() { close(); }
 
 void SharedObject::open(std::span<const std::byte> image) {
-  // The file stays open as long as the library is loaded, so that no other gets its number.
+  // The file stays open as long as the library is loaded, so that no other file gets its number.
   if (const std::string why = incompleteness(image); !why.empty())
     throw DeviceError("loading a kernel's image", 0, why);
   descriptor_ = anonymous_file_with_new_path();

@@ -17,8 +17,8 @@ namespace ce::runtime::host {
 /// A shared object in memory, unloaded with its owner.
 class SharedObject : public Module {
  public:
-  /// \throws DeviceError where the image is no whole shared object of this version's kernels; OutOfMemory where there is
-  /// no room for it; Error(device) where the system lets no image be loaded
+  /// \throws DeviceError if the image is not a whole shared object of this version's kernels; OutOfMemory if there is
+  /// no room for it; Error(device) if the system lets no image be loaded
   explicit SharedObject(std::span<const std::byte> image);
   SharedObject(const SharedObject&) = delete;
   SharedObject& operator=(const SharedObject&) = delete;

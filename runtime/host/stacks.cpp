@@ -46,7 +46,7 @@ Stack Stacks::operator[](std::size_t i) const { return {memory_ + i * bytes_each
 
 void Stacks::unmap() noexcept {
   if (memory_ == nullptr) return;
-  // Whatever is mapped here next must not inherit what AddressSanitizer knew of our frames.
+  // The next mapping at this address must not inherit AddressSanitizer's knowledge of our frames.
   forget_old_frames({memory_, count_ * bytes_each});
   ::munmap(memory_, count_ * bytes_each);
   memory_ = nullptr;
@@ -54,7 +54,7 @@ void Stacks::unmap() noexcept {
 }
 
 #if defined(CE_ADDRESS_SANITIZER)
-// Themselves not instrumented, for their own frames could be in the very memory that the calls give up.
+// These functions are not instrumented themselves: their own frames could be in the memory that the calls release.
 #define CE_NOT_INSTRUMENTED __attribute__((no_sanitize("address")))
 
 void forget_old_frames(Stack stack) noexcept { ASAN_UNPOISON_MEMORY_REGION(stack.bottom, stack.size); }

@@ -20,8 +20,8 @@ class Stacks {
   Stacks& operator=(const Stacks&) = delete;
   ~Stacks() { unmap(); }
 
-  /// Makes room for so many; what was there before is gone if that takes a new mapping.
-  /// \throws DeviceError when there is no address space left
+  /// Makes room for `count` stacks. The old contents are lost if that takes a new mapping.
+  /// \throws DeviceError if there is no address space left
   void reserve(std::size_t count);
   [[nodiscard]] Stack operator[](std::size_t i) const;
 
@@ -32,22 +32,21 @@ class Stacks {
   std::size_t count_ = 0;
 };
 
-/// To be called before the first frame is put on a stack that an earlier fiber has used.
+/// Called before the first frame is put on a stack that an earlier fiber has used.
 void forget_old_frames(Stack stack) noexcept;
 
-/// AddressSanitizer must know on which stack it is. Each side of a switch has one of these and calls leave()
-/// right before the switch away and arrive() right after the switch back. Without AddressSanitizer both do
-/// nothing.
+/// Tells AddressSanitizer which stack is in use. Each side of a switch has one of these objects and calls leave() right
+/// before the switch away and arrive() right after the switch back. Without AddressSanitizer both do nothing.
 class StackSwitch {
  public:
   void leave(Stack to) noexcept;
-  /// The side that leaves is never resumed.
+  /// Called if the leaving side is never resumed.
   void leave_for_ever(Stack to) noexcept;
   /// \param from  receives the stack that was left, unless null
   void arrive(Stack* from = nullptr) noexcept;
 
  private:
-  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's own, of this side
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's own data for this side
 };
 
 }  // namespace ce::runtime::host

@@ -12,7 +12,7 @@ const char* words(Awaited awaited) {
     case Awaited::warp: return "its warp";
     case Awaited::block: return "its block";
     case Awaited::cluster: return "its cluster";
-    // What is under way lands in the end.
+    // Copies that have not landed will land in the end.
     case Awaited::mbarrier: return "an mbarrier whose phase does not end";
     case Awaited::others: return "other ranks";
   }

@@ -10,10 +10,11 @@ namespace ce::runtime::host {
 
 enum class State { unstarted, ready, waiting, finished };
 
-/// What a waiting thread waits for: the other threads of its warp, block or cluster, an mbarrier, or other ranks.
+/// The thing that a waiting thread waits for: the other threads of its warp, block or cluster, an mbarrier, or other
+/// ranks.
 enum class Awaited { warp, block, cluster, mbarrier, others };
 
-/// Touched at every switch, so kept small: what few threads need is kept by those who need it.
+/// Read at every switch, so it is kept small; rare data is elsewhere.
 struct ThreadState : host_abi::Thread {
   State state = State::unstarted;
   Awaited awaited = Awaited::block;
@@ -25,10 +26,10 @@ struct ThreadState : host_abi::Thread {
 /// "x.cu:12"
 [[nodiscard]] std::string text(const host_abi::Place& place);
 
-/// "thread 3", or "thread 3 of block 7" where that is not the block that the message is about.
+/// "thread 3", or "thread 3 of block 7" if the message is about another block.
 [[nodiscard]] std::string name(const ThreadState& thread, const host_abi::Block& about);
 
-/// Of a thread that is not running: "waits for its block at x.cu:12".
+/// The location of a waiting thread: "waits for its block at x.cu:12".
 [[nodiscard]] std::string whereabouts(const ThreadState& thread);
 
 }  // namespace ce::runtime::host

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
                                               std::generic_category().message(errno)));
 }
 
-/// Waits until the descriptor can be read or written, or has ended; false when the deadline came first.
+/// Waits until the descriptor is readable or writable, or has ended; returns false if the deadline comes first.
 bool wait(int descriptor, short events, Deadline deadline) {
   for (;;) {
     int timeout = -1;

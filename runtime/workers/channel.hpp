@@ -32,26 +32,26 @@ inline constexpr Deadline no_deadline = Deadline::max();
 
 enum class Transfer {
   done,
-  closed,     ///< the other side is gone
-  late,       ///< the deadline passed first
-  malformed,  ///< what came is no frame
+  closed,     ///< the other side has ended
+  late,       ///< the deadline passed
+  malformed,  ///< the bytes received are not a frame
 };
 
-/// Sends and receives whole frames. Raises no SIGPIPE over a socket. Not for several threads at once.
+/// Sends and receives whole frames. Raises no SIGPIPE over a socket. Not thread-safe.
 class Channel {
  public:
-  /// Both directions over one socket.
+  /// Uses one socket for both directions.
   explicit Channel(Descriptor socket) : in_(std::move(socket)), out_(in_.get()) {}
-  /// Borrows `out`, which may be the same as `in`.
+  /// Borrows `out`, which may be equal to `in`.
   Channel(Descriptor in, int out) : in_(std::move(in)), out_(out) {}
 
   /// \throws Error for a failure other than the other side's end
   [[nodiscard]] Transfer send(std::string_view frame, Deadline deadline = no_deadline);
   [[nodiscard]] Transfer receive(Frame& frame, Deadline deadline = no_deadline);
 
-  /// Whether the other side is there and has said nothing that was not received.
+  /// Whether the other side is alive and has sent nothing that was not received.
   [[nodiscard]] bool quiet() const noexcept;
-  /// Lets the other side see the end, also where another process holds a copy of this socket.
+  /// Lets the other side see the end, even if another process holds a copy of this socket.
   void shut_down() noexcept;
 
  private:

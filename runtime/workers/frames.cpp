@@ -12,7 +12,7 @@ constexpr std::uint32_t magic = 0x6b'77'65'63;  // "cewk"
 template <class Type, class Wanted>
 concept Is = std::same_as<std::remove_const_t<Type>, Wanted>;
 
-// The one place that says which fields a message has, for both directions.
+// Lists the fields of each message, once for both directions.
 auto fields(Is<Hello> auto& m) { return std::tie(m.protocol, m.version, m.nvrtc); }
 auto fields(Is<Ready> auto& m) { return std::tie(m.protocol, m.version, m.nvrtc_version, m.problem); }
 auto fields(Is<Job> auto& m) {
@@ -57,7 +57,7 @@ class Writer {
   std::string bytes_;
 };
 
-/// Reads until something does not fit; from then on nothing does.
+/// Reads fields. After the first field that does not fit, every read fails.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -87,7 +87,7 @@ class Reader {
     const auto* data = reinterpret_cast<const std::byte*>(part.data());
     image.assign(data, data + part.size());
   }
-  // Counts are believed only as far as the bytes go: no memory is set aside for them.
+  // A count is only trusted up to the number of bytes received: no memory is reserved for it.
   void get(std::vector<std::string>& texts) {
     for (std::uint64_t left = count(); sound_ && left > 0; --left) get(texts.emplace_back());
   }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// What the library and its compile workers say to each other. A frame is a header (magic, kind, bytes of the
-/// payload) and the payload: the fields of one message in order, numbers little-endian, everything of
-/// variable length preceded by its count.
+/// Messages between the library and its compile workers. A frame is a header (magic, kind, bytes of the payload) and
+/// the payload: the fields of one message in order, numbers little-endian, each variable-length field preceded by its
+/// size.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,29 +16,29 @@ namespace ce::runtime::cuda {
 
 /// Raised with each change of a message.
 inline constexpr std::uint32_t worker_protocol = 2;
-/// Beyond any kernel: a longer payload is taken for garbage.
+/// Larger than any kernel: a longer payload is invalid.
 inline constexpr std::uint64_t longest_payload = std::uint64_t{1} << 28;
 inline constexpr std::size_t frame_header_bytes = 16;
 
 enum class FrameKind : std::uint32_t { hello = 1, ready, job, reply, note };
 
-/// The first word of the library.
+/// The library's first message.
 struct Hello {
   static constexpr FrameKind kind = FrameKind::hello;
   std::uint32_t protocol = worker_protocol;
   std::string version;  ///< of `ce`
-  std::string nvrtc;    ///< the file to open; empty leaves the choice to the worker
+  std::string nvrtc;    ///< path of the library to open; empty: the worker chooses
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-/// The worker's answer to it.
+/// The worker's answer to Hello.
 struct Ready {
   static constexpr FrameKind kind = FrameKind::ready;
   std::uint32_t protocol = worker_protocol;
   std::string version;
-  std::string nvrtc_version;  ///< that of the NVRTC it has opened
-  std::string problem;        ///< why it cannot compile; empty when it can
+  std::string nvrtc_version;  ///< version of the NVRTC that it has opened
+  std::string problem;        ///< why it cannot compile; empty if it can
 
   friend bool operator==(const Ready&, const Ready&) = default;
 };
@@ -66,13 +66,13 @@ struct Reply {
   std::uint32_t code = 0;
 };
 
-/// For conversations of other workers, who say what they have to say as text.
+/// Free text, for workers with another protocol.
 struct Note {
   static constexpr FrameKind kind = FrameKind::note;
   std::string text;
 };
 
-/// A payload and what it claims to be.
+/// A payload with the kind that its header claims.
 struct Frame {
   FrameKind kind = FrameKind::hello;
   std::string payload;
@@ -83,14 +83,14 @@ struct FrameHeader {
   std::uint64_t payload_bytes;
 };
 
-/// Nothing for bytes that are no header of this protocol, or announce a payload that is too long.
+/// Returns nothing for bytes that are not a header of this protocol, or announce a payload that is too long.
 [[nodiscard]] std::optional<FrameHeader> decode_header(std::string_view bytes) noexcept;
 
 /// The whole frame, header and payload, of a Hello, Ready, Job, Reply or Note.
 template <class Message>
 [[nodiscard]] std::string encode(const Message& message);
 
-/// The message in a frame; nothing unless the frame is of its kind and holds exactly its fields.
+/// Decodes a frame; returns nothing unless the frame is of this kind and holds exactly its fields.
 template <class Message>
 [[nodiscard]] std::optional<Message> decode(const Frame& frame);
 

@@ -19,12 +19,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// For a process that has closed its socket: time to write its core.
+/// Grace period for a process that has closed its socket: it may be writing its core file.
 constexpr milliseconds patience_with_the_dying{1'000};
-/// For one that still runs: no time.
+/// Grace period for a process that still runs.
 constexpr milliseconds no_patience{0};
 
-/// Ends the worker, and tells why in words that continue "the compiler process".
+/// Ends the worker. \returns how, in words that follow "the compiler process"
 ProcessEnd end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
   if (transfer == Transfer::closed) return process.end(patience_with_the_dying);
   process.end(no_patience);
@@ -46,7 +46,7 @@ Binary outcome_of(Reply reply, const std::string& name) {
       throw DeviceError(reply.call, static_cast<int>(reply.code), reply.text);
     case Reply::Outcome::failed: break;
   }
-  const std::string before = fmt::format("compiling {}: ", name);  // NVRTC's errors have it already
+  const std::string before = fmt::format("compiling {}: ", name);  // NVRTC's errors contain it already
   throw Error(ErrorKind::compile, reply.text.starts_with(before) ? reply.text : before + reply.text);
 }
 
@@ -56,7 +56,7 @@ class WorkerPool::Worker {
  public:
   explicit Worker(const std::filesystem::path& program) : process_(program, compile_worker_argument) {}
 
-  /// Greets the fresh process. Says why it cannot be used; empty when it can.
+  /// Exchanges greetings with a new process. \returns why it cannot be used; empty if it can
   std::string greet(const NvrtcChoice& nvrtc, milliseconds limit) {
     const Hello hello{.version = std::string(built_version()), .nvrtc = nvrtc.path};
     Frame frame;
@@ -73,20 +73,20 @@ class WorkerPool::Worker {
     return {};
   }
 
-  /// Whether it compiles as the process does that has opened this NVRTC.
+  /// Whether its NVRTC is the one that the calling process has opened.
   [[nodiscard]] bool fits(const NvrtcChoice& nvrtc) const {
     return nvrtc.version.empty() || nvrtc.version == nvrtc_version_;
   }
-  /// An idle worker has nothing to say: one that does has died, or is out of step.
+  /// Whether the worker is idle. An idle worker sends nothing: one that does has died, or is out of step.
   [[nodiscard]] bool waits() const noexcept { return process_.channel().quiet(); }
   void shut_down() noexcept { process_.channel().shut_down(); }
 
-  /// Why the process failed to give an answer.
+  /// Why the process gave no answer.
   struct Failure {
     std::string text;
-    bool was_killed = false;  ///< by the user or the system, as where memory is short
+    bool was_killed = false;  ///< by the user or the system, for example when memory is short
   };
-  /// The answer; nothing when there is none.
+  /// Sends a job. \returns the answer; nothing if there is none
   std::optional<Reply> compile(const std::string& job, milliseconds limit, Failure& failure) {
     Frame frame;
     const Transfer transfer = exchange(job, frame, limit);
@@ -110,7 +110,7 @@ class WorkerPool::Worker {
   std::string nvrtc_version_;
 };
 
-/// A worker for one request; it goes back to the idle ones only after a sound answer.
+/// A worker for one request; it returns to the idle ones only after a valid answer.
 class WorkerPool::Lease {
  public:
   Lease(WorkerPool& pool, std::unique_ptr<Worker> worker) : pool_(pool), worker_(std::move(worker)) {}
@@ -145,7 +145,7 @@ WorkerPool::WorkerPool(WorkerSettings settings)
 
 WorkerPool::~WorkerPool() {
   if (::getpid() != owner_) return;
-  // All at once, so that they end together.
+  // All workers end at the same time.
   for (const auto& worker : idle_) worker->shut_down();
 }
 
@@ -163,7 +163,7 @@ std::string WorkerPool::problem() const {
 
 std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int capability,
                                           const NvrtcChoice& nvrtc) {
-  // First of all: in a forked process the mutex may be locked by a thread that is not there.
+  // Checked first: in a forked process the mutex may be locked by a thread of the parent.
   if (::getpid() != owner_) return std::nullopt;
   const std::string job = encode(Job{static_cast<std::uint32_t>(capability), request});
   std::optional<Reply> reply;
@@ -171,7 +171,7 @@ std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int cap
   {
     Lease lease(*this, acquire(nvrtc));
     if (lease.worker() == nullptr) {
-      // Not when the pool is made: a program whose kernels are all known compiles nothing.
+      // Workers are not started with the pool: a program whose kernels are all known compiles nothing.
       if (const std::string why = problem(); !why.empty())
         log_once(LogLevel::info, fmt::format("{}: {}", compiles_here, why));
       return std::nullopt;
@@ -223,7 +223,7 @@ std::unique_ptr<WorkerPool::Worker> WorkerPool::start(const NvrtcChoice& nvrtc) 
   return nullptr;
 }
 
-/// The worker that was being started is none, and no further one is tried.
+/// Gives up the worker that was being started; no further one is tried.
 void WorkerPool::shrink(const std::string& problem) {
   bool none_left = false;
   {
@@ -239,7 +239,7 @@ void WorkerPool::shrink(const std::string& problem) {
 void WorkerPool::give_back(std::unique_ptr<Worker> worker) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(worker));  // never beyond what the constructor reserved
+    idle_.push_back(std::move(worker));  // the constructor has reserved enough room
   }
   changed_.notify_one();
 }

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int parent_ended = SIGUSR1;
 
-/// For calls that return the error's number.
+/// For calls that return the error number.
 void check(int error, std::string_view call) {
   if (error != 0)
     throw Error(ErrorKind::compile, fmt::format("{}: {}", call, std::generic_category().message(error)));
@@ -46,7 +46,7 @@ class FileActions {
     ::posix_spawn_file_actions_adddup2(&actions_, socket, STDOUT_FILENO);
 #if defined(__GLIBC_PREREQ)
 #if __GLIBC_PREREQ(2, 34)
-    // What the host program left open for its own children is none of the worker's business.
+    // Descriptors that the host program left open for its own children are not passed to the worker.
     ::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
 #endif
 #endif
@@ -68,7 +68,7 @@ class Attributes {
     sigset_t none, ordinary;
     ::sigemptyset(&none);
     ::sigemptyset(&ordinary);
-    // The host program may ignore these.
+    // The host program may ignore these signals.
     for (const int signal : {parent_ended, SIGCHLD, SIGPIPE, SIGTERM}) ::sigaddset(&ordinary, signal);
     ::posix_spawnattr_setsigmask(&attributes_, &none);
     ::posix_spawnattr_setsigdefault(&attributes_, &ordinary);
@@ -112,13 +112,13 @@ std::optional<ProcessEnd> reap(pid_t process, int flags) {
   do reaped = ::waitpid(process, &status, flags);
   while (reaped < 0 && errno == EINTR);
   if (reaped == 0) return std::nullopt;
-  // A host program that ignores SIGCHLD, or waits for any child, has the status.
+  // A host program that ignores SIGCHLD, or waits for any child, has taken the status.
   if (reaped < 0) return ProcessEnd{.words = "ended, and the host program took its status"};
   return end_of(status);
 }
 
-/// A private copy; the descriptor itself then leads elsewhere, so that no stray output of a library reaches
-/// the conversation.
+/// Makes a private copy of the descriptor. The descriptor itself then leads elsewhere, so that stray output of a
+/// library does not reach the conversation.
 Descriptor copy_of(int descriptor) {
   Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (copy.get() < 0) check(errno, "no descriptor to talk over: fcntl");
@@ -141,7 +141,7 @@ WorkerProcess::~WorkerProcess() {
   try {
     end(std::chrono::seconds(1));
   } catch (const std::exception&) {
-    // Without memory for the words; the process has been reaped.
+    // Memory is short for the message; the process has been reaped.
   }
 }
 
@@ -153,7 +153,7 @@ ProcessEnd WorkerProcess::end(std::chrono::milliseconds patience) {
   while (!(how = reap(process_, WNOHANG)) && Clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!how) {
-    // Not reaped yet, so the number is still its own. The group too: CE_WORKER may name a script.
+    // Not reaped yet, so its number is still its own. Its group is killed, too: CE_WORKER may name a script.
     ::kill(-process_, SIGKILL);
     ::kill(process_, SIGKILL);
     how = reap(process_, 0).value_or(ProcessEnd{.words = "ended"});
@@ -163,8 +163,8 @@ ProcessEnd WorkerProcess::end(std::chrono::milliseconds patience) {
   return *std::move(how);
 }
 
-// The kernel sends the signal whenever the *thread* that started this process ends, so the handler looks for
-// itself whether the process is gone too.
+// The kernel sends the signal whenever the *thread* that started this process ends, so the handler checks whether the
+// process is gone, too.
 void end_with_parent() {
   static volatile pid_t parent;
   parent = ::getppid();
@@ -179,7 +179,7 @@ void end_with_parent() {
 }
 
 ParentProcess::ParentProcess(int in, int out) : out_(copy_of(out)), channel_(copy_of(in), out_.get()) {
-  // Started as /proc/self/exe it would be "exe" to ps and top.
+  // Started as /proc/self/exe, its name would be "exe" in ps and top.
   ::prctl(PR_SET_NAME, "ce-tune");
   end_with_parent();
   std::signal(SIGPIPE, SIG_IGN);

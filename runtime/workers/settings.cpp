@@ -43,7 +43,7 @@ fs::path this_library() {
 std::vector<fs::path> candidates(const fs::path& executable) {
   std::vector<fs::path> found;
   if (executable.is_absolute()) found.push_back(executable.parent_path() / command);
-  // An executable is named here as it was called, which leads nowhere.
+  // The name of an executable is the one it was called by, which may not be a path.
   if (const fs::path library = this_library(); library.is_absolute()) {
     found.push_back(library.parent_path().parent_path() / "bin" / command);
     found.push_back(library.parent_path() / command);
@@ -59,7 +59,7 @@ void find_program(WorkerSettings& settings) {
   if (const auto named = environment_variable("CE_WORKER")) {
     paths.emplace_back(*named);
   } else {
-    // By that name even a file that an update has replaced meanwhile is the very one that runs.
+    // This path leads to the running file even if an update has replaced it meanwhile.
     constexpr const char* self = "/proc/self/exe";
     if (executable_is_offered.load()) {
       settings.program = self;
@@ -81,7 +81,7 @@ void find_program(WorkerSettings& settings) {
 
 int processors() {
   cpu_set_t set;
-  // Fails only where there are more than a cpu_set_t can name.
+  // This only fails on machines with more processors than a cpu_set_t can hold.
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
 }
 

@@ -14,7 +14,7 @@ namespace ce::runtime {
 namespace cuda {
 namespace {
 
-/// The text that the error was made of, without the call and code that its constructor puts before it.
+/// The error's text without the call and code that its constructor puts before it.
 std::string text_of(const DeviceError& error) {
   const std::string before = DeviceError(error.call(), error.code(), "").what();
   return std::string(error.what()).substr(before.size());
@@ -43,7 +43,7 @@ Reply compile(const Nvrtc& nvrtc, const Job& job) {
   return reply;
 }
 
-/// Answers the greeting. Without an NVRTC the answer says so.
+/// Answers the greeting. If there is no NVRTC, the answer says so.
 Nvrtc::Opened open_for(const Hello& hello, Ready& ready) {
   if (!hello.nvrtc.empty()) ::setenv("CE_NVRTC", hello.nvrtc.c_str(), 1);
   Nvrtc::Opened opened = Nvrtc::open();
@@ -65,7 +65,7 @@ int serve(Channel& channel) {
   if (greeted == Transfer::closed) return 0;
   if (greeted != Transfer::done || frame.kind != FrameKind::hello) return nonsense();
 
-  // A greeting of another protocol cannot be read, but its sender can read who answers.
+  // A greeting of another protocol cannot be decoded, but its sender can decode who answers.
   Ready ready{.version = std::string(built_version())};
   const auto hello = decode<Hello>(frame);
   Nvrtc::Opened opened;

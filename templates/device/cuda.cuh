@@ -1,4 +1,4 @@
-// device.cuh on a GPU.
+// The implementation of device.cuh for a GPU.
 #pragma once
 
 #define CE_DEVICE __device__ __forceinline__
@@ -30,7 +30,7 @@ CE_DEVICE T from_lane(T value, int lane) {
 
 CE_DEVICE float warp_maximum(float x) {
 #if __CUDA_ARCH__ >= 800
-  // All bits but the sign the other way round where it is negative: the order of integers is that of numbers.
+  // All bits except the sign are inverted for negative numbers: integers then sort like the numbers.
   const int bits = __float_as_int(x), largest = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));
   return __int_as_float(largest ^ (largest >> 31 & 0x7fffffff));
 #else
@@ -356,7 +356,7 @@ CE_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_gene
 #if __CUDA_ARCH__ >= 900
 CE_DEVICE int cluster_rank() {
   uint32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));  // else it is read again and again
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));  // read once only
   return int(rank);
 }
 CE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
@@ -365,7 +365,7 @@ CE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.align
 CE_DEVICE void mbarrier_init(Mbarrier& barrier, int count = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
                : "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine has to see it too
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // makes it visible to the copy engine, too
 }
 CE_DEVICE void mbarrier_arrive(Mbarrier& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
@@ -431,7 +431,7 @@ CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Mbarrier& ba
 }
 template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Mbarrier& barrier) {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after earlier reads by threads
   mbarrier_arrive_expect_tx(barrier, bytes);
   if (bytes == 0) return;
   if constexpr (modifier == Load::evict_last)

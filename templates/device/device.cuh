@@ -1,6 +1,6 @@
-// The part of CUDA's language that the kernels use, as functions of this project's own. A kernel includes
-// nothing from the CUDA toolkit; it includes this. For a GPU they are intrinsics and inline PTX
-// (device_cuda.cuh), for the host device plain C++ (device_host.cuh), so the same kernel runs on both.
+// The part of CUDA's language that the kernels use, as functions of this project. A kernel includes nothing from the
+// CUDA toolkit; it includes this file. For a GPU the functions are intrinsics and inline PTX (cuda.cuh), for the host
+// device plain C++ (host.cuh), so the same kernel runs on both.
 //
 // clang-format off
 //   CE_DEVICE                      in front of every function
@@ -78,13 +78,13 @@ struct bf16 {
 };
 using f32 = float;
 
-/// PTX's cache operators of loads: all levels, L2 only, streaming (evict first); and the policy evict_last of L2
-/// (sm_80), with which stores pass what has been read: an H200 then moves up to 4% more.
+/// PTX's cache operators of loads: all levels, L2 only, streaming (evict first); and the L2 policy evict_last (sm_80),
+/// which keeps read lines in L2 while stores pass through: an H200 then moves up to 4% more.
 enum class Load { ca, cg, cs, evict_last };
-/// And of stores: write back, L2 only, streaming, write through.
+/// PTX's cache operators of stores: write back, L2 only, streaming, write through.
 enum class Store { wb, cg, cs, wt };
 
-/// Some 32-bit words that are moved by one instruction.
+/// A few 32-bit words that one instruction moves.
 template <int n>
 struct alignas(4 * n) Words {
   uint32 word[n];
@@ -94,7 +94,7 @@ struct Float2 {
   float low, high;
 };
 
-constexpr int lanes = 32;  // of a warp
+constexpr int lanes = 32;  // lanes of a warp
 
 template <class A, class B>
 constexpr bool is_same = false;
@@ -111,7 +111,7 @@ constexpr bool is_same<A, A> = true;
 
 namespace ce {
 
-// Over groups of `width` neighbouring lanes; every lane gets the result, which has a fixed order.
+// Reductions over groups of `width` neighbouring lanes; every lane gets the result, whose order is fixed.
 
 template <int width = lanes>
 CE_DEVICE float warp_max(float x) {

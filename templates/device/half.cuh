@@ -1,7 +1,7 @@
-// Conversion between f32 and the two 16-bit formats, on bits: plain C++ that includes nothing, so that
-// kernels on the host device and ordinary C++ code share it. Narrowing rounds to nearest even. Signed zeros,
-// subnormals, infinities and NaNs are kept, of a NaN also the top bits of its payload, so that every 16-bit
-// pattern survives the way to f32 and back.
+// Conversion between f32 and the two 16-bit formats, on bits. It is plain C++ without includes, so that kernels on the
+// host device and ordinary C++ code share it. Narrowing rounds to nearest even. Signed zeros, subnormals, infinities
+// and NaNs (with the top bits of their payload) are kept, so every 16-bit pattern survives the conversion to f32 and
+// back.
 #pragma once
 
 namespace ce {

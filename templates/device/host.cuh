@@ -1,6 +1,6 @@
-// device.cuh on the host device, where each thread of a block is a fiber (runtime/host/scheduler.cpp). What a
-// GPU would punish with a fault or with nonsense is an error here that names its place in the kernel's text:
-// hence the defaulted last parameters.
+// The implementation of device.cuh for the host device, where each thread of a block is a fiber
+// (runtime/host/scheduler.cpp). Code that would fault or give undefined results on a GPU is an error here that names
+// its source location: hence the defaulted last parameters.
 #pragma once
 
 #include "device/half.cuh"
@@ -16,10 +16,10 @@
   }                                                      \
   extern "C" CE_HOST_EXPORT void name([[maybe_unused]] const Arguments& arguments)
 
-// As parameters of their own, since only as whole default arguments do these name the place of the call.
+// Separate parameters, since these builtins give the location of the call only as whole default arguments.
 #define CE_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-// `static`: each shared object has its own, whatever else is loaded.
+// `static`: each shared object has its own copy, whatever else is loaded.
 static thread_local ce::host_abi::Thread* ce_host_current = nullptr;
 
 extern "C" {
@@ -108,9 +108,9 @@ template <class T>
 CE_DEVICE void keep(T&) {}
 
 // ---- clusters and bulk copies ----------------------------------------------------------------------------
-// A bulk copy, or what a block of the cluster sends, lands as late as it may: when every thread that could run waits,
-// or the block ends; of several in any order. Until then its memory is NaN, so that a thread that reads without waiting
-// spoils the result.
+// A bulk copy, or a send from a block of the cluster, lands as late as possible: when every runnable thread waits, or
+// when the block ends; several land in any order. Until then its memory is NaN, so that a thread that reads without
+// waiting gets a wrong result.
 
 CE_DEVICE int cluster_rank() { return ce_host_current->block->rank; }
 CE_DEVICE void cluster_arrive(CE_CALLER) {
@@ -156,8 +156,8 @@ CE_DEVICE void step_release() {}
 CE_DEVICE void step_wait() {}
 
 // ---- global memory -------------------------------------------------------------------------------------
-// Cache modifiers have no counterpart here. The compiler may not move these accesses over each other where
-// they may alias, which is what `volatile` is for on a GPU.
+// Cache modifiers have no effect here. The compiler may not reorder these accesses if they may alias, which `volatile`
+// ensures on a GPU.
 
 template <Load modifier, int n>
 CE_DEVICE Words<n> load(const void* address, CE_CALLER) {
@@ -200,7 +200,7 @@ CE_DEVICE float exp2(float x) {
 CE_DEVICE float log(float x) { return __builtin_logf(x); }
 CE_DEVICE float log1p(float x) { return __builtin_log1pf(x); }
 CE_DEVICE float expm1(float x) { return __builtin_expm1f(x); }
-/// The result is as wrong as it may be on a GPU, so that a kernel that relies on more is wrong here.
+/// The result is as inaccurate as it may be on a GPU, so that a kernel that needs more is wrong here.
 CE_DEVICE float log2(float x) {
   return x >= 0.f && x < 0x1p-126f ? -__builtin_inff() : __builtin_log2f(x) * (1.f + 0x1p-22f);
 }

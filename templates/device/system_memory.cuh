@@ -1,5 +1,5 @@
-// Memory of this GPU and of others that several of them write while kernels run. On the host device ranks are threads, each
-// with blocks of its own.
+// Memory of this GPU and of others that several GPUs write while kernels run. On the host device ranks are threads,
+// each with its own blocks.
 //
 // clang-format off
 //   store_system(address, words)   writes 16 bytes of global memory, perhaps of another GPU, at once: a thread that
@@ -23,7 +23,7 @@ CE_DEVICE void store_system(Words<4>* address, const Words<4>& words, const char
   for (int i = 0; i < 3; ++i) __atomic_store_n(&address->word[i], words.word[i], __ATOMIC_RELAXED);
   __atomic_store_n(&address->word[3], words.word[3], __ATOMIC_RELEASE);
 }
-/// Whole where its last word is one that was not there before.
+/// A read is whole if its last word is new.
 CE_DEVICE Words<4> load_system(const Words<4>* address, const char* file = __builtin_FILE(),
                                int line = __builtin_LINE()) {
   host::require_aligned(address, sizeof *address, {file, line});
@@ -41,8 +41,8 @@ CE_DEVICE uint32 load_system_flag(const uint32* address) {
 
 #else
 
-// Relaxed operations of 16 bytes are whole ones since PTX 8.3 (CUDA 12.3). A compiler that is older makes the same
-// instructions of vectors, of which its documents do not promise that.
+// 16-byte relaxed operations are atomic since PTX 8.3 (CUDA 12.3). An older compiler generates the same instructions
+// from vector operations, for which its documentation does not promise it.
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4)
 CE_DEVICE void store_system(Words<4>* address, const Words<4>& v) {
   asm volatile(

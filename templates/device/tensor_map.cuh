@@ -1,4 +1,4 @@
-// How bulk tensor copies find boxes of a matrix: the driver's CUtensorMap, as a kernel's parameter holds it.
+// The description of a matrix for bulk tensor copies: the driver's CUtensorMap, as a kernel's parameter holds it.
 #pragma once
 
 namespace ce {

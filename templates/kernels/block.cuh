@@ -37,7 +37,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const Row<Element> row(arguments, block_index());
   const Partition partition(row.in[0]);
   Operation operation(arguments, block_index(), thread_index() == 0);
-  // The loads are on their way before anything about the row is known: ignored rows are read for nothing.
+  // The loads start before anything about the row is known: ignored rows are read in vain.
   Tile<Element, Partition, per_thread, threads, true> tile(partition, 0, partition.end, thread_index());
   tile.fill(operation.padding(),
             [&](int v) { return row.template read<config::load, config::vec>(partition.column_of(v)); });

@@ -56,7 +56,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const int rank = config::cluster == 1 ? 0 : cluster_rank();
   const Row<Element> row(arguments, block_index() / config::cluster);
   const Partition partition(row.in[0]);
-  // The slice of this block: vectors [begin, end); the first of the first block may lie before the row.
+  // The slice of this block: vectors [begin, end); the first vector of the first block may begin before the row.
   const int begin = rank * slice_vectors,
             end = begin + slice_vectors < partition.end ? begin + slice_vectors : partition.end;
   Operation operation(arguments, block_index() / config::cluster, rank == 0 && thread_index() == 0);
@@ -85,7 +85,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.prepare();
   operation.set_target(operation.target_logit(row));
   block_barrier();
-  if constexpr (config::cluster > 1) cluster_arrive();  // waited for before anyone writes to another block
+  if constexpr (config::cluster > 1) cluster_arrive();  // waited for before any block writes to another
 
   const auto read = [&](int v) {
     Elements<Element, config::vec> elements;
@@ -103,7 +103,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     Chunk tile(partition, at, end, thread_index());
     tile.fill_mostly_full(operation.padding(), read);
     extend(operation, stats, tile);
-    if constexpr (Operation::caps && Operation::has_output)  // for later, of the same thread
+    if constexpr (Operation::caps && Operation::has_output)  // used later by the same thread
       tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
   }
   stats = block_merge(stats, shared.warp_stats, operation.factor());

@@ -1,7 +1,7 @@
 // Variant `elementwise`: outputs that need no reduction.
 //
-// The gradient from a saved logsumexp depends on nothing but its own column: every block takes one tile of
-// one row, loads all of it, and stores it. Of losses from logsumexps that are given, every thread takes one.
+// The gradient from a saved logsumexp depends only on its own column: every block loads and stores one tile of one row.
+// For losses from given logsumexps, every thread computes one loss.
 //
 // Moves 1 read + 1 write, like a copy, and is bound by the memory. In 16 bits it comes near the exponential
 // unit.

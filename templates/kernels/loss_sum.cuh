@@ -1,13 +1,13 @@
-// The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows, where that does
-// not do it by itself (fused_sums.cuh).
+// The reductions `mean` and `sum` of cross entropy: kernels before and after the kernel of the rows, if that does not
+// reduce itself (fused_sums.cuh).
 //
 //   ce_count  finds how many rows are not ignored and what the weights of their targets add up to, for
 //             gradients that need to know
 //   ce_sum    adds the losses of the rows, and divides them for a mean
 //
-// Each block takes rows_per_sum rows and, where there are more than all blocks take, others behind those; the block that
-// finishes last adds up what all blocks found. Every sum has a fixed order and there are no floating-point atomics: the
-// same bits each run. The kernel of the rows starts while ce_count runs, and ce_sum while the last rows run; each waits by
+// Each block processes rows_per_sum rows, and further ones if there are more rows than all blocks cover; the block that
+// finishes last adds up the results of all. Every sum has a fixed order and there are no floating-point atomics: the
+// same bits each run. The kernel of the rows starts while ce_count runs, and ce_sum while the last rows run; each waits
 // itself. Both leave Workspace::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
 #include "operations/reduction.cuh"
@@ -17,18 +17,18 @@ namespace ce {
 /// Threads of a block of either kernel.
 constexpr int sum_threads = 1024;
 
-/// Rows of which ce_sum counts the targets while the rows' kernel still runs: so few cost nothing there.
+/// For at most this many rows, ce_sum counts the targets while the rows' kernel still runs, which costs nothing.
 constexpr int64 most_rows_counted_ahead = 1 << 17;
 
 struct SumShared {
   float sum[sum_threads / lanes];
   int64 count[sum_threads / lanes];
-  int64 before;  // Workspace::finished when this block was done
+  int64 before;  // value of Workspace::finished when this block was done
 };
 static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
 
-/// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads
-/// past a barrier.
+/// Sums over the block, in a fixed order; every thread of the first warp gets the result. All threads have passed a
+/// barrier at its end.
 template <class T>
 CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   constexpr int warps = sum_threads / lanes;
@@ -40,7 +40,7 @@ CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   return total;
 }
 
-/// Two at once.
+/// Two sums at once.
 CE_DEVICE void block_sums(float& x, int64& count, SumShared& shared) {
   constexpr int warps = sum_threads / lanes;
   const int own_count = warp_sum(int(count));
@@ -71,36 +71,36 @@ CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
   return sum;
 }
 
-/// This thread's share of the rows of the block that count.
+/// This thread's number of rows that count in the block.
 CE_DEVICE int64 count_rows(const Arguments& arguments) {
   return over_rows<int64>(arguments, [&](int64 row) { return int64(is_counted(arguments, row)); });
 }
 
-/// And of the weights of their targets.
+/// This thread's sum of the weights of their targets.
 CE_DEVICE float weigh_rows(const Arguments& arguments) {
   return over_rows<float>(arguments, [&](int64 row) { return counted_weight(arguments, row); });
 }
 
-/// What a block leaves for the last one, in Workspace::losses after the rows.
+/// A block's results for the last block, in Workspace::losses behind the rows.
 enum class Share { loss, z_loss, weight };
 
 CE_DEVICE float* shares(const Arguments& arguments, Share share) {
   return arguments.workspace->losses + (problem::z_loss ? 2 : 1) * arguments.rows +
          int(share) * block_count();
 }
-/// Returns what it leaves.
+/// Returns the block's results.
 CE_DEVICE float leave(const Arguments& arguments, Share share, float value) {
   if (block_count() > 1 && thread_index() == 0) shares(arguments, share)[block_index()] = value;
   return value;
 }
 
-/// Whether this block is the last one to get here; then `count` becomes the sum over all blocks. Integers add up to
-/// the same in any order, so one atomic addition to Workspace::finished does for the rows and the blocks.
-/// \tparam leaves  blocks have left something, which the threads of the last one are then to see
+/// Whether this block is the last one to get here; then `count` becomes the sum over all blocks. Integers add up to the
+/// same in any order, so one atomic addition to Workspace::finished serves for the rows and the blocks.
+/// \tparam leaves  blocks have written results, which the threads of the last one must see
 template <bool leaves>
 CE_DEVICE bool last_block(Workspace& workspace, int64& count, SumShared& shared) {
   if (block_count() == 1) return true;
-  constexpr int64 row = int64(1) << 20;  // above the number of blocks
+  constexpr int64 row = int64(1) << 20;  // larger than the number of blocks
   if (thread_index() == 0) {
     if constexpr (leaves) device_fence();
     shared.before = atomic_add(&workspace.finished, count * row + 1);
@@ -112,8 +112,8 @@ CE_DEVICE bool last_block(Workspace& workspace, int64& count, SumShared& shared)
   return true;
 }
 
-/// The sum of what all blocks left, in a fixed order, made by the last block; thread 0 gets the result.
-/// \param own  what this block left
+/// The sum of all blocks' results, in a fixed order, computed by the last block; thread 0 gets it.
+/// \param own  this block's result
 CE_DEVICE float total_of(const Arguments& arguments, Share share, float own,
                          float (&shared)[sum_threads / lanes]) {
   if (block_count() == 1) return own;
@@ -128,7 +128,7 @@ CE_DEVICE float total_of(const Arguments& arguments, Share share, float own,
 
 CE_KERNEL(ce_count, ce::sum_threads) {
   using namespace ce;
-  step_release();  // the kernel of the rows can load and reduce meanwhile
+  step_release();  // the kernel of the rows may load and reduce meanwhile
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
   int64 count = block_sum(count_rows(arguments), shared.count);
@@ -146,7 +146,7 @@ CE_KERNEL(ce_count, ce::sum_threads) {
 
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
-  constexpr bool counts = counts_rows && !problem::counts_first;  // else ce_count has counted
+  constexpr bool counts = counts_rows && !problem::counts_first;  // otherwise ce_count has counted
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
   int64 count = 0;
@@ -163,7 +163,7 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
     return sum;
   };
 
-  // The targets are there before the losses are. To read many again takes longer than it saves.
+  // The targets are available before the losses. Reading many targets again would take longer than it saves.
   const bool counts_ahead = counts && (!losses_tell || arguments.rows <= most_rows_counted_ahead);
   float z_loss = 0.f, weight = 0.f;
   if (counts_ahead) count = block_sum(count_rows(arguments), shared.count);

@@ -1,7 +1,7 @@
 // Variant `merge`: the results of rows whose classes are spread over ranks.
 //
-// Each thread reads what the ranks say of one row (operations/shard.cuh), merges it in the order of the ranks, and
-// writes the row's losses and whatever else the call asks for.
+// Each thread reads the statistics of all ranks for one row (operations/shard.cuh), merges them in the order of the
+// ranks, and writes the row's losses and other outputs of the call.
 //
 // Moves some 12 to 40 bytes a row and rank, and is bound by the latency of its launch.
 //

@@ -39,7 +39,7 @@ struct Shared {
   alignas(16) char of_warp[config::warps][problem::inputs][shape.warp_bytes()];
 };
 
-/// The rows of a lane, of one tensor, as they lie in memory.
+/// The rows of a lane, of one tensor, in memory order.
 struct LaneRows {
   static constexpr int elements = config::rows * problem::columns, per_word = 4 / int(sizeof(Element));
   uint32 word[ceil_of(shape.lane_bytes(), 4)];
@@ -48,7 +48,7 @@ struct LaneRows {
     if constexpr (per_word == 1) return word[i];
     return i % 2 == 0 ? word[i / 2] & 0xffffu : word[i / 2] >> 16;
   }
-  /// One after the other, from the first on.
+  /// The rows are contiguous, starting at the first.
   CE_DEVICE void put(int i, uint32 bits) {
     if constexpr (per_word == 1)
       word[i] = bits;
@@ -58,7 +58,7 @@ struct LaneRows {
       word[i / 2] |= bits << 16;
   }
 
-  /// \param address  of the first row, a multiple of shape.access()
+  /// \param address  address of the first row, a multiple of shape.access()
   CE_DEVICE void read(const char* address) {
     if constexpr (shape.access() < 4) {
 #pragma unroll
@@ -87,7 +87,7 @@ struct LaneRows {
       }
     }
   }
-  /// \param count  elements that there are; the others are zero
+  /// \param count  number of elements to read; the others are zero
   CE_DEVICE void load_elements(const Element* first, int count) {
 #pragma unroll
     for (int i = 0; i < elements; ++i) {
@@ -106,7 +106,7 @@ struct LaneRows {
   }
 };
 
-/// One row of a lane as a tile: of 16-bit elements two each, the last of an odd number with padding.
+/// One row of a lane as a tile: pairs of 16-bit elements; the last element of an odd row is paired with padding.
 struct PackedRow {
   static constexpr int vec = LaneRows::per_word, count = ceil_of(problem::columns, vec);
   static constexpr bool is_plain = false;
@@ -133,7 +133,7 @@ struct PackedRow {
   CE_DEVICE bool inside(int) const { return true; }
   CE_DEVICE int column_of(int i) const { return i * vec; }
 
-  /// Outputs in the place of this row.
+  /// Writes outputs over this row.
   template <bool is_fast>
   CE_DEVICE void apply(const Operation& operation, LaneRows& outputs, int row) const {
 #pragma unroll
@@ -146,14 +146,14 @@ struct PackedRow {
   }
 };
 
-/// extend() of statistics of nothing by a whole row: there is nothing to rescale. Whether the row is simple.
+/// Like extend() of empty statistics by a whole row: nothing must be rescaled. Returns whether the row is simple.
 template <class O, class Stats>
 CE_DEVICE bool reduce(const O& operation, Stats& stats, PackedRow& row) {
   if constexpr (Stats::exponentials) stats.max = maximum(stats.max, operation.maximum_of(row));
   return operation.add(stats, row);
 }
 
-/// Vectors of a warp's rows on their way between global and shared memory: neighbouring lanes have neighbouring ones.
+/// Moves the vectors of a warp's rows between global and shared memory: neighbouring lanes have neighbouring vectors.
 struct WarpVectors {
   static constexpr int vectors = shape.warp_bytes() / 16, count = ceil_of(vectors, lanes);
   Words<4> data[count];
@@ -177,8 +177,8 @@ struct WarpVectors {
   }
 };
 
-/// The rows of a warp that has all of them.
-/// \param first  their first elements
+/// For a warp that has all of its rows.
+/// \param first  first elements of the rows
 CE_DEVICE void load_rows(const Element* const (&first)[problem::inputs], LaneRows (&rows)[problem::inputs]) {
   const int own = lane_index() * shape.lane_bytes();
   if constexpr (shape.is_one_access()) {
@@ -229,7 +229,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const Element* inputs[problem::inputs] = {static_cast<const Element*>(arguments.input) + first};
   if constexpr (problem::inputs == 2) inputs[1] = static_cast<const Element*>(arguments.second) + first;
   Element* const output = static_cast<Element*>(arguments.output) + first;
-  // Of the elements that a warp has, where it has too few, those of this lane: all, some, or, below 1, none.
+  // For a warp with fewer rows: the number of its elements that belong to this lane; below 1 if none.
   const int own = lane_index() * LaneRows::elements;
   const int count = is_full ? LaneRows::elements : int(left) * problem::columns - own;
 

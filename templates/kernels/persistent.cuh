@@ -1,17 +1,16 @@
-// Variant `persistent`: a row in the registers and the shared memory of blocks that stay.
+// Variant `persistent`: a row in the registers and the shared memory of persistent blocks.
 //
-// As many clusters as the GPU holds at once take one row after the other: each takes the next one when it is
-// ready. The slice of a row that a block has arrives in chunks through a ring in its shared memory, which one warp keeps full.
-// The others move the first chunks on into their registers, which frees the stages, and leave the rest there:
+// As many clusters as the GPU holds at once process one row after the other: each takes the next row when it is ready.
+// A block's slice of a row arrives in chunks through a ring in its shared memory, which one warp keeps full. The others
+// copy the first chunks to their registers, which frees the stages, and leave the rest in the ring:
 //
 //     loader    | chunks of row s + 1, into every stage that is free
 //     workers   | chunks 0 1 to registers, 2 3 4 stay | statistics | outputs of 2 3 4 | outputs of 0 1 |   row s
 //
-// A multiprocessor has more registers than shared memory. So a row lies in fewer blocks than if it were in shared
-// memory alone, one of 128256 columns in 16 bits in a single one: fewer blocks wait for each other, and what is
-// left of the ring loads ahead. Against `pipeline`, nothing is reduced while outputs are written: the loads go on,
-// but the arithmetic has to fit in between. Needs sm_90. Moves 1 read + 1 write. Bound by the memory, in 16 bits
-// with options by instructions.
+// A multiprocessor has more registers than shared memory. So a row needs fewer blocks than in shared memory alone (one
+// of 128256 16-bit columns fits a single block): fewer blocks wait for each other, and the rest of the ring loads
+// ahead. In contrast to `pipeline`, nothing is reduced while outputs are written: the loads go on, but arithmetic and
+// stores alternate. Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits with options by instructions.
 //
 // axis warps = 12 16 20
 // axis vec = 4 8
@@ -32,12 +31,12 @@ using Chunk = PersistentRing::Chunk;
 constexpr int chunks = PersistentRing::chunks;
 constexpr int team_warps = roles.team_warps, held_chunks = roles.held_chunks;
 
-/// What a thread has of a chunk in registers.
+/// A thread's part of a chunk in registers.
 struct HeldChunk {
   Elements<problem::Element, config::vec> of[config::unroll];
 };
 
-/// A row, as a thread of a block of its cluster sees it.
+/// A row, as a thread of one of its blocks sees it.
 struct Chunks {
   const PersistentRing::Block& block;
   const PersistentRing::Slice& slice;
@@ -70,7 +69,7 @@ struct Chunks {
 CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
   const int warp = block.rank * team_warps + thread / lanes;
   int result_writer =
-      0;  // the warp that stores the row's results: all in turn, since it falls behind by that
+      0;  // the warp that stores the row's results; warps alternate, since it falls behind by that
   PersistentRing::Stage stage;
   PersistentRing::RowQueue queue;
   PersistentRing::ClusterReduction reduction;
@@ -98,7 +97,7 @@ CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
 
     const Chunks all{block, slice, thread, operation.padding()};
     HeldChunk held[held_chunks];
-    HeldChunk ahead = all.read_when_filled(0, stage);  // of the next chunk, while one is reduced
+    HeldChunk ahead = all.read_when_filled(0, stage);  // the next chunk, while one is reduced
 #pragma unroll
     for (int chunk = 0; chunk < held_chunks; ++chunk) {
       held[chunk] = ahead;
@@ -118,8 +117,7 @@ CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
       if (!constant) extend(operation, stats, tile);
     }
     reduction.publish(block, warp, warp_merge(stats, operation.factor()), target_logit);
-    if (is_first)
-      batch = Operation::BatchScalars(block.arguments);  // late: until here ce_count is not waited for
+    if (is_first) batch = Operation::BatchScalars(block.arguments);  // late: no wait for ce_count before this
     is_first = false;
     if (!constant) operation.prepare(batch);
     reduction.receive(block, operation, constant);
@@ -147,7 +145,7 @@ CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
     block.shared.weights.detach(operation);
     prefetch.look_up(block.arguments);
     write_edge<config::store>(operation, slice.row, edge, constant, value);
-    operation.store_row_results();  // late: it would hold the chunks up
+    operation.store_row_results();  // late: it would delay the chunks
     if (constant) continue;
     correct_target<config::store, PersistentRing::team>(operation, slice.row, slice.partition, slice.begin,
                                                         slice.end, thread, edge);

@@ -1,8 +1,8 @@
-// Variant `pipeline`: blocks or clusters that stay; one warp loads, some reduce, some write.
+// Variant `pipeline`: persistent blocks or clusters; one warp loads, some reduce, some write.
 //
-// As many clusters as the GPU holds at once take one row after the other: each takes the next one when it is ready. The
-// slice of a row that a block has flows through a ring of chunks in its shared memory (ring.cuh), and through three roles
-// that never wait for each other unless the ring is full or empty:
+// As many clusters as the GPU holds at once process one row after the other: each takes the next row when it is ready.
+// A block's slice of a row flows through a ring of chunks in its shared memory (ring.cuh), and through three roles that
+// never wait for each other unless the ring is full or empty:
 //
 //     loader    | row s, chunk 3      bulk loads into stages that reducers and writers have read
 //     reducers  | row s, chunk 1      read a chunk as it lands; after the last one publish their statistics to all blocks
@@ -26,12 +26,12 @@ namespace ce {
 
 using PipelineRing = Ring<pipeline_roles(config::warps, config::tile / config::vec)>;
 
-/// The outputs of all rows, by the second team.
+/// Writes the outputs of all rows, by the second team.
 CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
   constexpr int team = PipelineRing::team, team_warps = team / lanes;
   const int warp = block.rank * team_warps + thread / lanes;
   int result_writer =
-      0;  // the warp that stores the row's results: all in turn, since it falls behind by that
+      0;  // the warp that stores the row's results; warps alternate, since it falls behind by that
   PipelineRing::Stage stage;
   PipelineRing::RowQueue queue;
   PipelineRing::ClusterReduction reduction;
@@ -66,7 +66,7 @@ CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
     }
     prefetch.look_up(block.arguments);
     write_edge<config::store>(operation, slice.row, edge, constant, value);
-    operation.store_row_results();  // late: it would hold the chunks up
+    operation.store_row_results();  // late: it would delay the chunks
     if (constant) continue;
     correct_target<config::store, team>(operation, slice.row, slice.partition, slice.begin, slice.end, thread,
                                         edge);

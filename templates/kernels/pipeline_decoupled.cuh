@@ -1,18 +1,18 @@
 // Variant `pipeline_decoupled`: as `pipeline`, with a ring for several rows, and a warp that finalizes them.
 //
-// For cross entropy with options that take so much arithmetic, or so much shared memory for the weights of all classes,
-// that what happens between the last chunk of a row and its first output holds `pipeline` up:
+// For cross entropy with options that take much arithmetic, or much shared memory for the weights of all classes, so
+// that the work between the last chunk of a row and its first output delays `pipeline`:
 //
 //     loader    | row s + 2    bulk loads into stages that reducers and writers have read
 //     reducers  | row s + 1    read a chunk as it lands; after the last one publish their statistics
 //     finalizer | row s        merges the statistics of all blocks: loss of the row, factors of its outputs
 //     writers   | row s        outputs; take `hold` vectors a thread from the ring while they wait for the finalizer
 //
-// In `pipeline` each writing warp merges the statistics and finalizes the row, and nothing of the next but one row is loaded
-// before. Here one warp of the block does so, and the ring, together with the registers of the writers, holds as many rows
-// as there is room for: small slices, in large clusters, are no hindrance. In f32 there may be more reducers than writers,
-// and there may be more writers, which then hold more of the next row.
-// Needs sm_90. Moves 1 read + 1 write. Bound by the memory; with a soft cap in 16 bits by instructions.
+// In `pipeline` each writing warp merges the statistics and finalizes the row, and the loader is less than two rows
+// ahead. Here one warp of the block finalizes, and the ring, together with the registers of the writers, holds as many
+// rows as fit: small slices, in large clusters, are no obstacle. In f32 there may be more reducers than writers, and
+// there may be more writers, which then hold more of the next row. Needs sm_90. Moves 1 read + 1 write. Bound by the
+// memory; with a soft cap in 16 bits by instructions.
 //
 // axis warps = 18 22 23 26 30
 // axis reducers = 8 12 14 16
@@ -35,14 +35,14 @@ constexpr int team = lanes * roles.team_warps, writers = roles.readers - team,
               held_chunks = roles.held_chunks;
 using Marks = MarksOf<Operation::some_simple>::Type;
 
-/// Rows that the finalizer has for the writers of its block.
+/// Finalized rows for the writers of the block.
 template <int slots>
 struct FinalizedRows {
   struct RowForWriters {
     FinalizedRow<Operation> row;
-    float value;  ///< of all outputs, if the row is constant
+    float value;  ///< value of all outputs, if the row is constant
     bool constant;
-    Marks not_simple;  ///< chunks of this block's slice
+    Marks not_simple;  ///< marked chunks of this block's slice
   };
   static_assert(sizeof(RowForWriters) + sizeof(Mbarrier) <= finalized_bytes(Operation::entropy_gradient));
   RowForWriters rows_for_writers[slots];
@@ -58,14 +58,14 @@ using Slice = DecoupledRing::Slice;
 using Reduction = DecoupledRing::ClusterReduction;
 constexpr int chunks = DecoupledRing::chunks;
 
-/// Whether all blocks have published the reduction's next row, as far as one lane knows.
+/// Whether all blocks have published the reduction's next row, as far as one lane can see.
 CE_DEVICE bool is_published(const DecoupledRing::Block& block, const Reduction& reduction) {
   return any_lane(mbarrier_test(block.shared.published[reduction.slot], reduction.parity));
 }
 CE_DEVICE void await_published(const DecoupledRing::Block& block, const Reduction& reduction) {
   DecoupledRing::wait(block.shared.published[reduction.slot], reduction.parity);
 }
-/// The marks of this block's chunks alone, of a row that was waited for.
+/// The marks of this block's chunks only, for a row that was waited for.
 CE_DEVICE Marks marks_of(const DecoupledRing::Block& block, const Reduction& reduction) {
   Marks marks;
 #pragma unroll
@@ -81,7 +81,8 @@ CE_DEVICE Marks marks_of(const DecoupledRing::Block& block, const Reduction& red
   return marks.of_warp();
 }
 
-/// Sends other ranks the statistics of rows: as soon as the cluster has reduced one, while those before it are still awaited.
+/// Sends statistics of rows to other ranks: as soon as the cluster has reduced a row, while earlier rows are still
+/// awaited.
 template <bool used>
 class RowSender {
  public:
@@ -92,7 +93,7 @@ class RowSender {
         prefetch_(block.arguments, block.existing(index_)),
         lag_(lag_of(block)) {}
 
-  /// Sends all rows that are reduced, the next one in any case.
+  /// Sends all reduced rows; waits for the next one.
   CE_DEVICE void send() {
     for (; block_.exists(index_) && (ahead_ == 0 || is_published(block_, reduction_)); ++ahead_) {
       await_published(block_, reduction_);
@@ -111,7 +112,7 @@ class RowSender {
     }
     --ahead_;
   }
-  /// A kernel that is timed alone waits here, as it would for other ranks: until it may receive the next row.
+  /// Delays a kernel that is timed alone as other ranks would: until it may receive the next row.
   CE_DEVICE void lag() {
     if (lag_ == 0) return;
     const uint32 sent_at = from_lane(sent_at_, (sent_ - ahead_ - 1) % lanes);
@@ -130,11 +131,11 @@ class RowSender {
   Reduction reduction_;
   int64 index_;
   Operation::RowPrefetch prefetch_;
-  int sender_ = 0;  ///< the block that sends the row
-  int ahead_ = 0;   ///< rows sent and not awaited yet
+  int sender_ = 0;  ///< rank of the block that sends the row
+  int ahead_ = 0;   ///< number of rows sent and not received yet
   const uint32 lag_;
-  int sent_ = 0;        ///< rows
-  uint32 sent_at_ = 0;  ///< lane i: when row i, i + 32, ... was sent, whichever is the last
+  int sent_ = 0;        ///< number of rows sent
+  uint32 sent_at_ = 0;  ///< in lane i: when the latest of the rows i, i + 32, ... was sent
 };
 template <>
 class RowSender<false> {
@@ -179,7 +180,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
     if (lane_index() == 0)
       block.shared.rows_for_writers[reduction.slot] = {FinalizedRow<Operation>::of(operation), value,
                                                        constant, not_simple};
-    mbarrier_arrive(block.shared.finalized[reduction.slot]);  // every lane has read messages
+    mbarrier_arrive(block.shared.finalized[reduction.slot]);  // after all lanes have read the messages
     reduction.advance();
     prefetch.look_up(block.arguments);
     operation.store_row_results();
@@ -190,7 +191,7 @@ using WriterChunk = DecoupledRing::ChunkOf<writers>;
 constexpr int held_at_once = held_chunks > 0 ? held_chunks : 1;
 static_assert(chunks % held_at_once == 0);
 
-/// What a writer has of a chunk in registers.
+/// A writer's part of a chunk in registers.
 struct HeldChunk {
   Elements<problem::Element, config::vec> of[WriterChunk::count];
 
@@ -206,7 +207,8 @@ struct HeldChunk {
   }
 };
 
-/// Writes the outputs of a chunk from the ring. Most chunks are plain but for the target, whose output is set right later.
+/// Writes the outputs of a chunk from the ring. Most chunks are plain except for the target, whose output is corrected
+/// later.
 template <class Operation>
 CE_DEVICE void write_marked(const DecoupledRing::Block& block, const Operation& operation, const Slice& slice,
                             int chunk, const DecoupledRing::Stage& stage, int thread, bool simple) {
@@ -223,7 +225,7 @@ CE_DEVICE void write_marked(const DecoupledRing::Block& block, const Operation& 
   }
 }
 
-/// A writer's way through the ring: chunks, one after the other, of one row after the other.
+/// A writer's position in the ring: all chunks of one row after the other.
 struct RingReader {
   const DecoupledRing::Block& block;
   int thread;

@@ -1,13 +1,13 @@
-// Multiplies a gradient by the gradient of the loss, which has become known after it: what a backward does with a gradient
+// Multiplies a gradient by the gradient of the loss, which has become known after it. A backward uses it for a gradient
 // that was written together with the loss.
 //
-// The factor lies in device memory. Nearly always it is 1: then every block returns once it has read it, and nothing else
-// is read or written. So there are no more blocks than run at the same time; each takes one tile after the other, all
-// loads of a thread before its first store. The elements before the first 16-byte boundary, and those that fill no vector
-// at the end, are of the first block.
+// The factor is in device memory. It is usually 1: then every block returns after reading it. So there are no more
+// blocks than run at the same time; each processes one tile after the other, with all loads of a thread before its
+// first store. The first block also processes the elements before the first 16-byte boundary, and those that fill no
+// vector at the end.
 //
-// A gradient with gaps is rows of Arguments::classes elements: a tile is `unroll` elements of each lane of a warp, all of one
-// row, and a warp takes one tile after the other.
+// A gradient with gaps consists of rows of Arguments::classes elements: a tile is `unroll` elements of each lane of a
+// warp, all of one row, and a warp processes one tile after the other.
 //
 // Moves 1 read + 1 write, like a copy, and is bound by the memory.
 #pragma once

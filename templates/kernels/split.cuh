@@ -1,8 +1,8 @@
 // Variant `split`: few rows, each over many blocks.
 //
-// With fewer rows than multiprocessors one block a row leaves most of the GPU idle. Here `split` blocks share
-// a row, in two launches: ce_partial leaves the statistics of each block's slice in memory, ce_row merges those of its row
-// and writes its slice. The second launch starts while the first one runs (sm_90) and finds the row in L2.
+// With fewer rows than multiprocessors, one block for each row leaves most of the GPU idle. Here `split` blocks share a
+// row, in two launches: ce_partial writes the statistics of each block's slice to memory, ce_row merges those of its
+// row and writes its slice. The second launch starts while the first one runs (sm_90) and finds the row in L2.
 //
 //     ce_partial:  | slice 0 | slice 1 | ... |  ->  partial statistics [rows, split]
 //     ce_row:      partial statistics -> statistics of the row; slice from L2 -> outputs
@@ -32,10 +32,10 @@ struct Shared {
   Operation::Stats warp_stats[config::warps];
 };
 
-/// What a block of the first launch leaves for the second.
+/// A block's results of the first launch, for the second.
 struct Partial {
   Operation::Stats stats;
-  problem::Element target_logit;  // read before outputs are written over it
+  problem::Element target_logit;  // read before outputs overwrite it
 };
 static_assert(sizeof(Partial) <= split_partial_bytes);
 
@@ -82,7 +82,7 @@ CE_KERNEL(ce_partial, 32 * ce::config::warps) {
                [&](SliceTile& tile) { extend(operation, stats, tile); });
     stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.factor());
   }
-  step_wait();  // no kernel of a call ends before those that started earlier
+  step_wait();  // no kernel of a call ends before earlier ones
   if (thread_index() == 0) {
     Partial& partial = partial_of(arguments, block_index());
     partial.stats.assign(stats);

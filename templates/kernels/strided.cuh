@@ -1,4 +1,4 @@
-// Variant `strided`: the elements of a row do not follow each other, its neighbours do.
+// Variant `strided`: the elements of a row are not contiguous, but neighbouring rows are.
 //
 // Tensors of shape (N, C, d1, ...), class dimension not the last: 32 neighbouring rows lie side by side.
 // Every lane of a warp takes a row, so that a warp reads one stretch of memory for each class; the `warps`
@@ -49,8 +49,7 @@ struct Classes {
   CE_DEVICE int column_of(int i) const { return begin + i * config::warps; }
 };
 
-/// Sets the output of the target right, after the others of the row, by the thread that has written it
-/// before.
+/// Corrects the output of the target, after the others of the row, by the thread that wrote it.
 template <class RowOperation>
 CE_DEVICE void correct_class(const RowOperation& operation, const Row<problem::Element>& row) {
   if constexpr (RowOperation::has_target)
@@ -77,7 +76,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
   Operation::Stats stats;
   if constexpr (Operation::reduces) {
-    // In groups: a thread may see 100,000 classes, and sums of so many terms in a row would round too much.
+    // Sums in groups: a thread may see 100,000 classes, and a running sum of so many terms would round too much.
     constexpr int group = 16 * step;
 #pragma unroll 1
     for (int first = warp_index(); first < problem::columns; first += group) {
@@ -93,7 +92,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     Shared& shared = shared_memory<Shared>();
     shared.warp_stats[warp_index()][lane_index()].assign(stats);
   }
-  block_barrier();  // every thread has read its target's logit
+  block_barrier();  // after every thread has read its target's logit
   if constexpr (Operation::reduces) {
     stats = {};
 #pragma unroll 1

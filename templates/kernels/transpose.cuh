@@ -35,13 +35,13 @@ struct SharedRows {
   Words<4> of_input[problem::inputs][shape.rows()][shape.pitch()];
 };
 
-/// The vectors of a warp's rows on their way to shared memory.
+/// Copies the vectors of a warp's rows to shared memory.
 struct WarpVectors {
   static constexpr int all = shape.rows() * shape.vectors, count = all / lanes;
   static_assert(all % lanes == 0);
   Words<4> data[problem::inputs][count];
 
-  /// \param visit  gets the number of each vector in this lane, its row of the warp's, and its place there
+  /// \param visit  gets the index of each vector in this lane, its row among the warp's, and its index there
   template <class Visit>
   CE_DEVICE static void each(const Visit& visit) {
 #pragma unroll
@@ -50,7 +50,7 @@ struct WarpVectors {
       visit(i, vector / shape.vectors, vector % shape.vectors);
     }
   }
-  /// The last row takes the place of rows that there are not.
+  /// Rows that do not exist are replaced by the last row.
   CE_DEVICE void load_from(const Arguments& arguments, int64 first) {
     const int64 left = arguments.rows - 1 - first;
     const int last = left < shape.rows() ? int(left) : shape.rows() - 1;
@@ -69,7 +69,7 @@ struct WarpVectors {
   }
 };
 
-/// What a lane has of its row: vectors lane, lane + lanes, ... of it.
+/// A lane's vectors of its row: lane, lane + lanes, ...
 struct LaneTile : Tile<Element, Partition, Partition::most_vectors / config::lanes, config::lanes, true> {
   static_assert(Partition::most_vectors % config::lanes == 0);
 
@@ -84,13 +84,13 @@ struct LaneTile : Tile<Element, Partition, Partition::most_vectors / config::lan
     });
   }
 };
-/// The same where the target's logit is overwritten in shared memory: one store, not a question to each word.
+/// Overwrites the target's logit in shared memory: one store instead of a test for each word.
 struct TileWithoutTarget : LaneTile {
   using LaneTile::LaneTile;
   CE_DEVICE void replace(int, float) {}
 };
 
-/// Adds a lane's share of row `own`, which is read twice where its target is not to be added.
+/// Adds a lane's share of row `own`, which is read twice if its target must not be added.
 CE_DEVICE void add_row(const Operation& operation, Operation::Stats& stats, SharedRows& rows, int own,
                        int lane) {
   LaneTile tile(lane);
@@ -100,7 +100,7 @@ CE_DEVICE void add_row(const Operation& operation, Operation::Stats& stats, Shar
   if constexpr (!Operation::replaces_target) {
     operation.add(stats, tile);
   } else {
-    if constexpr (config::lanes > 1) warp_barrier();  // all lanes of the row have read it
+    if constexpr (config::lanes > 1) warp_barrier();  // after all lanes of the row have read it
     if (const int target = operation.target_column(); lane == 0 && target >= 0)
       reinterpret_cast<Element*>(rows.of_input[0][own])[target] = from_float<Element>(operation.padding());
     warp_barrier();
@@ -125,7 +125,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const int64 index = exists ? first + own : arguments.rows - 1;
   Operation operation(arguments, index, exists && lane == 0);
   float value;
-  static_cast<void>(operation.constant(value));  // notes a target that is no class
+  static_cast<void>(operation.constant(value));  // records a target that is no class
   operation.prepare();
 
   SharedRows& rows = (&shared_memory<SharedRows>())[warp_index()];

@@ -25,7 +25,7 @@ using Partition = RowPartition<problem::Element, problem::columns, config::vec, 
 
 constexpr int per_lane = (Partition::most_vectors + config::lanes - 1) / config::lanes;
 
-/// One row, as far as it is this lane's.
+/// This lane's part of one row.
 struct OwnRow {
   using Element = problem::Element;
   const bool exists;
@@ -86,7 +86,7 @@ struct OwnRow {
   }
 };
 
-/// The rows of a lane: r of them, made one by one since nothing of a row can be assigned.
+/// The rows of a lane, constructed one by one since a row cannot be assigned.
 template <int r>
 struct OwnRows {
   OwnRows<r - 1> before;
@@ -118,7 +118,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   OwnRows<config::rows> rows(arguments, group * config::rows, thread_index() % config::lanes);
   rows.reduce();
   if constexpr (Operation::has_output) {
-    warp_barrier();  // every lane has read its target's logit
+    warp_barrier();  // after every lane has read its target's logit
     rows.write();
   }
 }

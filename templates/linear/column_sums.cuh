@@ -1,5 +1,5 @@
-// Sums of the columns of a matrix, in f32: the gradient of a bias from that of the logits. A thread for each column, which
-// goes down the rows with a few sums side by side, so that neighbours read neighbours.
+// Sums of the columns of a matrix, in f32: the gradient of a bias from that of the logits. Each thread processes a
+// column, with a few sums in parallel, so that neighbouring threads read neighbouring elements.
 #pragma once
 #include "linear_arguments.cuh"
 

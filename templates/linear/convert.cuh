@@ -1,8 +1,8 @@
-// Rounds elements to another dtype: gradients that were summed in f32, and gradients of logits in f32 that a product is to
-// take in 16 bits.
+// Converts elements to another dtype: gradients that were summed in f32, and f32 gradients of logits for 16-bit
+// products.
 //
-// Each thread takes vectors of four elements, all loads before its first store. Elements that are not aligned to such vectors
-// go one by one.
+// Each thread processes vectors of four elements, with all loads before its first store. Elements that are not aligned
+// to such vectors are processed one by one.
 //
 // Moves 1 read + 1 write, and is bound by the memory.
 #pragma once

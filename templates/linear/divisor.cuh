@@ -1,5 +1,5 @@
-// What a mean over all chunks is divided by: the number of rows that are not ignored, or the sum of the weights of their
-// targets. One block, and sums in a fixed order.
+// The divisor of a mean over all chunks: the number of rows that are not ignored, or the sum of the weights of their
+// targets. Uses one block, and sums in a fixed order.
 //
 // The z-loss is divided by the number of rows in any case. Where there are both weights and a z-loss, the divisor is that
 // number, and every weight is multiplied by number / sum of weights, which makes the same mean.
@@ -32,7 +32,7 @@ CE_KERNEL(ce_linear_divisor, ce::problem::threads) {
       const int64 target = static_cast<const problem::Target*>(arguments.target)[row];
       if (target == arguments.ignore_index) continue;
       ++count;
-      // A target that is no class weighs nothing: its loss is NaN anyway.
+      // A target that is no class has no weight: its loss is NaN anyway.
       if constexpr (problem::weights)
         if (target >= 0 && target < arguments.columns) weight += weight_of(target);
     }

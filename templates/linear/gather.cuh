@@ -1,5 +1,5 @@
-// Puts rows of some tokens next to each other. A row without a token is `fill`; where more tokens count than the caller has
-// said all are NaN. Without places, rows stay where they are.
+// Gathers rows of some tokens. A row without a token is `fill`; if more tokens count than the caller has said, all rows
+// are NaN. Without `places`, rows keep their positions.
 //
 // Moves 1 read + 1 write, and is bound by the memory.
 #pragma once

@@ -1,9 +1,9 @@
-// Where the tokens are that count: their places among all tokens, in ascending order, and of each token its number among
-// those. One block; each thread looks at neighbouring tokens, twice: it counts, and when it knows how many come before its
-// own it writes.
+// Finds the tokens that count: their positions among all tokens (places), in ascending order, and for each token its
+// number among those. Uses one block; each thread reads neighbouring tokens twice: it counts, and when it knows how
+// many come before its own it writes.
 //
-// Of tokens beyond `limit` nothing is written but that they have no number, and how many count in all. Places that are left
-// are the number of all tokens, which is none.
+// For tokens beyond `limit` it only writes that they have no number, and the total count. Unused places are set to the
+// number of all tokens, which is no valid position.
 #pragma once
 #include "linear_arguments.cuh"
 

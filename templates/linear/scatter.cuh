@@ -1,6 +1,5 @@
-// Puts rows, which lie next to each other, to the tokens that they are of: those with the numbers `first` to `first + rows`.
-// With those of number 0 the tokens without a number become `fill`; where more tokens count than the caller has said all
-// become NaN.
+// Scatters gathered rows back to their tokens: those with the numbers `first` to `first + rows`. The launch with number
+// 0 also sets tokens without a number to `fill`; if more tokens count than the caller has said, all become NaN.
 //
 // Moves 1 read + 1 write, and is bound by the memory.
 #pragma once

@@ -1,4 +1,4 @@
-// Pieces of rows that are moved as they are, whatever elements they hold.
+// Units in which rows are moved, whatever elements they hold.
 #pragma once
 #include "linear_arguments.cuh"
 
@@ -14,7 +14,7 @@ struct Unit {
   CE_DEVICE static void write(void* output, int64 at, const Data& data) {
     store<Store::wb>(static_cast<Data*>(output) + at, data);
   }
-  /// The pattern as often as it fits; of 4 bytes its lower half.
+  /// The pattern, repeated; of a unit of 4 bytes its lower half.
   CE_DEVICE static Data filled(uint64 pattern) {
     Data data;
 #pragma unroll
@@ -35,7 +35,7 @@ struct Unit<1> : SmallUnit<unsigned char> {};
 template <>
 struct Unit<2> : SmallUnit<unsigned short> {};
 
-/// Whether more tokens count than the caller has said. A kernel without a count does not ask.
+/// Whether more tokens count than the caller has said. False for a kernel without a count.
 CE_DEVICE bool is_exceeded(const LinearArguments& arguments) {
   return arguments.counted != nullptr && *arguments.counted > arguments.limit;
 }

@@ -19,8 +19,9 @@
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
 // and is noted in the status. The backward operation, and losses whose lse the caller gives, read lse instead of finding it.
 //
-// What only some problems need is in files that their sources alone include: a soft cap (logits.cuh), sums over few rows
-// (fused_sums.cuh), the weights of all classes in shared memory (slice_weights.cuh), ranks (cross_entropy_ranks.cuh).
+// Code that only some problems need is in files that only their sources include: a soft cap (logits.cuh), sums over few
+// rows (fused_sums.cuh), the weights of all classes in shared memory (slice_weights.cuh), ranks
+// (cross_entropy_ranks.cuh).
 #pragma once
 #include "operations/class_weights.cuh"
 #include "operations/reduction.cuh"
@@ -29,7 +30,8 @@
 
 namespace ce {
 
-/// With a gradient of the entropy, the outputs are probability x (offset + slope x log2 or ln of the probability).
+/// With a gradient of the entropy, outputs are probability x (offset + slope x logarithm of the probability, base 2 or
+/// e).
 struct EntropyTerms {
   float offset = 0.f, slope = 0.f;
 };
@@ -42,7 +44,7 @@ struct CrossEntropy : OperationDefaults {
   using Stats = SoftmaxStats<cross_entropy_stats(forward, problem::probabilities, problem::smoothing,
                                                  problem::weights, problem::argmax_out || problem::hit_out,
                                                  problem::entropy_out || problem::entropy_upstream)>;
-  /// Sums over all classes of w z and w, or of w p' z and w p'.
+  /// Statistics contain sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums = Stats::dots;
   static constexpr bool reduces = !problem::from_statistics && (forward || class_sums),
                         has_output = problem::gradient;
@@ -52,16 +54,16 @@ struct CrossEntropy : OperationDefaults {
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
   static constexpr bool exchanges = problem::exchanges;
-  /// Rows without a class still have a logsumexp.
+  /// These outputs also exist for rows without a class.
   static constexpr bool needs_all_rows = problem::lse_out || problem::lse_low_out || problem::argmax_out;
 
   struct RowPrefetch {
-    int64 index = 0;  ///< the target, as it was given
+    int64 index = 0;  ///< the target as given
     float upstream = 1.f;
-    float weight = 1.f;                    ///< of the target
-    float row_weight = 1.f;                ///< of loss and gradient
+    float weight = 1.f;                    ///< weight of the target
+    float row_weight = 1.f;                ///< of the loss and the gradient
     float row_scale = 1.f;                 ///< of the logits
-    float of_entropy = 0.f, of_lse = 0.f;  ///< their gradients
+    float of_entropy = 0.f, of_lse = 0.f;  ///< upstream gradients of the entropy and of lse
 
     CE_DEVICE RowPrefetch() {}
     CE_DEVICE RowPrefetch(const Arguments& a, int64 r) {
@@ -111,9 +113,9 @@ struct CrossEntropy : OperationDefaults {
   const int64 row;
   const bool leader;
   Logits logits;
-  bool is_scaled = true;  ///< the row's scale is one
-  ClassWeights weights;   ///< of all classes: a Variant may have them elsewhere
-  int target = nowhere;   ///< its column
+  bool is_scaled = true;  ///< the row's scale is valid
+  ClassWeights weights;   ///< weights of all classes; a Variant may store them elsewhere
+  int target = nowhere;   ///< column of the target
   float u_target = 0.f, target_slope = 1.f;
   BatchScalars batch;
   bool dead = false;  ///< outputs are `dead_value`
@@ -123,19 +125,18 @@ struct CrossEntropy : OperationDefaults {
   struct Total {
     Stats stats;
     float own = 0.f,
-          rest = 0.f;  ///< exponential of the target, and the sum of the others, with respect to the maximum
+          rest = 0.f;  ///< exponentials of the target and of all others, relative to the maximum
     float log_sum, lse;
     float of_all;         ///< sum over the classes of w (lse - z), or of w p' (lse - z)
-    float logprob = 0.f;  ///< of the target
+    float logprob = 0.f;  ///< log-probability of the target
     float entropy = 0.f;
-    float factor =
-        1.f;  ///< of loss and gradient: the row's weight, and the scaling by its target's probability
+    float factor = 1.f;  ///< of loss and gradient: the row's weight times the token scaling
   } total;
   Probability probability;
-  float at_target, per_class, per_probability;  ///< the latter two as slopes are
+  float at_target, per_class, per_probability;  ///< the latter two in the units of slopes
   EntropyTerms of_entropy;
 
-  /// Whether the sum of the weights of the tile that is added is known, which is the same for every row.
+  /// Whether the sum of weights of the tile that is added is known, which is equal for every row.
   bool knows_weight = false;
   float tile_weight = 0.f;
 
@@ -150,12 +151,12 @@ struct CrossEntropy : OperationDefaults {
         weights{ClassWeights::in_memory(a)},
         prefetch(e) {
     if constexpr (problem::row_scales) is_scaled = kernel_scalars.is_scale(e.row_scale);
-    if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
+    if constexpr (problem::sums && !problem::fuses_sums) step_release();  // for ce_sum
   }
   CE_DEVICE CrossEntropy(const Arguments& a, int64 r, bool l)
       : CrossEntropy(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
 
-  /// For outputs only, of rows that other threads have finalized (finalized_row.cuh).
+  /// For writing outputs of rows that other threads have finalized (finalized_row.cuh).
   CE_DEVICE explicit CrossEntropy(const Arguments& a)
       : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
   CE_DEVICE static float padding() { return -infinity(); }
@@ -189,7 +190,7 @@ struct CrossEntropy : OperationDefaults {
     return true;
   }
 
-  /// The logit of the target, as it is read.
+  /// The logit of the target, as stored in memory.
   CE_DEVICE Element target_logit(const Row<Element>& data) const {
     return target == nowhere || problem::from_statistics ? Element{} : data.logit(target);
   }
@@ -219,12 +220,12 @@ struct CrossEntropy : OperationDefaults {
     return logits.of(largest_of(tile));
   }
 
-  /// Whether a tile that is full and without the target may be added as a plain one, if no maximum is needed.
+  /// Whether a full tile without the target may be added as a plain one, if no maximum is needed.
   template <class Tile>
   CE_DEVICE bool takes_plainly(const Tile& tile) const {
     return logits.near_zero(tile);
   }
-  /// What add() counts of a tile besides its exponentials.
+  /// The tile's sum for add() apart from exponentials.
   template <class Tile>
   CE_DEVICE float weights_of(const Tile& tile) const {
     Stats stats;
@@ -250,7 +251,8 @@ struct CrossEntropy : OperationDefaults {
                                                  dot = i == 0 && Tile::is_plain ? sum : dot + sum;
                                                  if (!knows_weight) stats.weight.value += sum_of(w);
                                                });
-      // A plain tile under a cap moves no maximum; and who knows its weight knows the row's.
+      // A plain tile under a cap changes no maximum, and its caller, which knows the tile's weight, adds that of the
+      // row.
       if (knows_weight && !(Logits::bounded && Tile::is_plain)) stats.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
       if constexpr (!Logits::bounded && (narrow || problem::weights || problem::probabilities))
@@ -317,7 +319,7 @@ struct CrossEntropy : OperationDefaults {
 
  protected:
   CE_DEVICE void finalize_row(const Stats& stats) {
-    // Whole warps have nothing left to do where the rest is for store_row_results() alone.
+    // Whole warps are done if the rest is for store_row_results() only.
     if (!has_output && !leader) return;
     float weights = class_count(arguments);  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
@@ -325,7 +327,7 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (forward) {
       const Exponent exponent(stats.max, factor());
       const float unit = Exponent::power(exponent.at_maximum()), per_unit = reciprocal(unit);
-      // Quotients of equal numbers are 1: the entropy of a row that is next to certain follows from this sum, too.
+      // Quotients of equal numbers are exactly 1: the entropy of an almost certain row also depends on this sum.
       const auto relative = [&](float powers) {
         return Stats::moments && narrow ? quotient(powers, unit, per_unit) : exponent.relative(powers);
       };
@@ -334,9 +336,9 @@ struct CrossEntropy : OperationDefaults {
       const float sum = total.rest + total.own;
       total.stats = stats;
       if constexpr (Stats::indices)
-        if (u_target != u_target) total.stats.observe_nan(target_class());  // which was left out of the sum
+        if (u_target != u_target) total.stats.observe_nan(target_class());  // the sum leaves it out
       total.log_sum = log(sum);
-      // A single class has the loss 0: its terms are made alike on both sides.
+      // A single class has loss 0: its terms are computed in the same way on both sides.
       total.of_all = multiply_add(
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
@@ -346,8 +348,8 @@ struct CrossEntropy : OperationDefaults {
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
-      // In place of the maximum is lse as a logit, and the sum is what that lost when it was rounded: about 1, but NaN where
-      // lse is infinite.
+      // The reference is lse as a logit instead of the maximum, and the sum is the rounding error of that: about 1, but
+      // NaN if lse is infinite.
       const float reference = total.lse / logits.unit();
       total.log_sum = multiply_add(-logits.unit(), reference, total.lse);
       const float rounded_off = absolute(total.log_sum);
@@ -357,12 +359,12 @@ struct CrossEntropy : OperationDefaults {
         total.log_sum += low;
         distance -= low;
       }
-      // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
+      // Another block may have overwritten the target's logit, and lse alone lacks the bits that f32 has rounded off.
       if constexpr (problem::saved_logprob) distance = problem::logprob_of(arguments)[row];
       total.logprob = distance;
       if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
       find_factor();
-      // Of an lse so large (beyond 10^9) that rounding has taken more than this, nothing says what it was.
+      // An lse so large (beyond 10^9) that its rounding exceeds this bound is unknown.
       const bool known = rounded_off < 0x1p12f && absolute(total.log_sum) < 80.f;
       const float sum = known ? exponential(total.log_sum) : not_a_number();
       set_amplitudes(reference, sum, 1.f / sum, exponential(distance), -expm1(distance), weights);
@@ -370,30 +372,30 @@ struct CrossEntropy : OperationDefaults {
   }
 
  private:
-  /// What a row without a scale has no number of.
+  /// The value, or NaN for a row with an invalid scale.
   CE_DEVICE float if_scaled(float value) const {
     if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
     return value;
   }
-  /// Whether the target's exponential is missing in the statistics.
+  /// Whether the statistics lack the target's exponential.
   CE_DEVICE bool adds_target() const {
     return problem::from_statistics || problem::exchanges ? has_target && !dead : target != nowhere;
   }
-  /// Among all classes.
+  /// The target among all classes.
   CE_DEVICE int target_class() const { return problem::exchanges && !dead ? int(prefetch.index) : target; }
   CE_DEVICE static bool is_class(const Arguments& arguments, int64 index) {
     return index >= 0 && index < class_count(arguments);
   }
-  /// The column of a class: `nowhere` in a shard without it.
+  /// The column of a class: `nowhere` if another shard has it.
   CE_DEVICE int column_of(int64 index) const {
     if constexpr (!problem::sharded || problem::merges) return int(index);
     const int64 column = index - arguments.first_class;
     return column >= 0 && column < problem::columns ? int(column) : nowhere;
   }
 
-  /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
-  /// the factors.
-  /// \param sum       of the exponentials with respect to `max`, and `share` 1 / sum
+  /// Computes everything that `apply` needs: upstream gradient, divisors and the slope of a logit without a cap are
+  /// included in the factors.
+  /// \param sum       sum of the exponentials relative to `max`, and `share` 1 / sum
   /// \param q_target  probability of the target, and `others` of all other classes
   CE_DEVICE void set_amplitudes(float max, float sum, float share, float q_target, float others,
                                 float weights) {
@@ -420,7 +422,7 @@ struct CrossEntropy : OperationDefaults {
       if constexpr (problem::softcap) at_target *= target_slope;
     }
   }
-  /// The probability, in the units that exponents and slopes have in what is under the cap.
+  /// Sets the probability, in the units of exponents and slopes under a cap.
   CE_DEVICE void set_probability(float max, float sum, float share, float amplitude) {
     if constexpr (Logits::bounded) {
       const float unit = logits.unit_under_cap(), per_slope = 1.f / (unit * unit);
@@ -442,10 +444,11 @@ struct CrossEntropy : OperationDefaults {
       probability = Probability::of<Element>(max, sum, share, factor, amplitude * per_slope);
     }
   }
-  /// After log_sum is known: what the row's results and gradients need of its target and of its entropy.
+  /// Computes the row's results and gradients that depend on its target and its entropy, once log_sum is known.
   /// \param own      the target's exponent, which the statistics leave out
-  /// \param largest  the exponent of the maximum, which is 0 but for its rounding: without it the entropy of a row that is
-  ///                 next to certain would be that rounding
+  /// \param largest  the exponent of the maximum, which is 0 apart from rounding; the entropy of an almost certain row
+  /// would
+  ///                                 otherwise be that rounding error
   CE_DEVICE void find_target_results(float own, float largest, const Stats& stats) {
     if constexpr (Stats::moments) {
       float moment = stats.of_exponentials(), powers = stats.sum;
@@ -466,13 +469,13 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void find_factor() {
     if constexpr (problem::row_weights) total.factor = prefetch.row_weight;
     if constexpr (problem::token_scaling) {
-      // Of what is far below 1 nothing is left.
+      // A power far below 1 counts as 0.
       const float power = arguments.amounts[problem::token_scaling_amount] * total.logprob;
       total.factor *= power < -32.f ? 0.f : exponential(power);
     }
   }
 
-  /// (1 - e) p + e / C
+  /// Computes (1 - e) p + e / C.
   template <int n>
   CE_DEVICE void smoothed(const Vector<Element, n>& probabilities, float (&p)[n]) const {
     probabilities.values(p);
@@ -483,7 +486,7 @@ struct CrossEntropy : OperationDefaults {
     }
   }
 
-  /// What vector i of the tile counts: weights, times probabilities.
+  /// The factors of vector i of the tile: weights, times probabilities.
   template <class Tile, int n>
   CE_DEVICE void factors(const Tile& tile, int i, float (&w)[n]) const {
     weights.at(tile.column_of(i), w);
@@ -508,8 +511,8 @@ struct CrossEntropy : OperationDefaults {
     for (int k = 0; k < n; ++k) sum = multiply_add(w[k], exponents[k], sum);
     return sum;
   }
-  /// The dot of a tile with logits so far below the maximum that an exponent overflows (to the base 2, where that of e does
-  /// not), or with a class that has no weight.
+  /// The dot of a tile with logits so far below the maximum that an exponent overflows (in base 2; in base e it does
+  /// not), or with a class without weight.
   template <class Tile>
   CE_DEVICE float dot_of_logarithms(const Stats& stats, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);

@@ -1,8 +1,8 @@
-// Cross entropy where the classes are spread over ranks: what an operation adds to that of one rank.
+// Cross entropy with classes spread over ranks: the additions to the operation of one rank.
 //
-// Three operations take its place: `shard` leaves the statistics of a rank's columns, `merge` has the results of rows from
-// those of all ranks, and a backward operation reads what that has merged. Or one takes their place whose kernels exchange
-// these while they run (exchange.cuh).
+// Three operations replace it: `shard` writes the statistics of a rank's columns, `merge` computes the results of rows
+// from those of all ranks, and a backward operation reads the merged statistics. Alternatively one operation replaces
+// it whose kernels exchange statistics while they run (exchange.cuh).
 #pragma once
 #include "operations/cross_entropy.cuh"
 #include "operations/exchange.cuh"
@@ -13,7 +13,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
   using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
 
   using CrossEntropy::CrossEntropy;
-  /// Where ranks exchange statistics: by whole warps, before the first row; by one thread, after the last.
+  /// If ranks exchange statistics: called by whole warps before the first row, and by one thread after the last.
   CE_DEVICE static void begin_rows(const Arguments& arguments) {
     if constexpr (problem::exchanges) Exchange(arguments).begin();
   }
@@ -51,7 +51,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
     target_slope = all.slope;
     return all.stats;
   }
-  /// What the other ranks are to know of this one's columns.
+  /// Writes the statistics of this rank's columns for the other ranks.
   CE_DEVICE Shard own_statistics(const Stats& found) const {
     Shard own;
     if (!dead || needs_all_rows) own.stats.assign(found);

@@ -1,21 +1,21 @@
-// How ranks of one host exchange statistics of a row while their kernels run: in place of an all-gather between kernels.
+// Ranks of one host exchange statistics of a row while their kernels run, instead of an all-gather between kernels.
 //
-// Each rank has memory that all can write to (PeerExchange). The warp that knows what this rank's columns say of a row
-// writes it into the memory of every rank, its own too, in packets that carry the number of the call; a warp that needs
-// the row looks in its rank's memory until the packets of all ranks have that number, and merges them in the order of
-// the ranks:
+// Each rank has memory that all can write to (PeerExchange). The warp that has this rank's statistics of a row writes
+// them to the memory of every rank, including its own, in packets with the number of the call. A warp that needs the
+// row polls its rank's memory until the packets of all ranks have that number, and merges them in the order of the
+// ranks:
 //
 //     rank 0   statistics of row r --+--> packet (r, 0) of rank 0 | packet (r, 1) of rank 0    looks here
 //                                    +--> packet (r, 0) of rank 1 |
 //     rank 1   statistics of row r --+--> packet (r, 1) of rank 1 | packet (r, 0) of rank 1    looks here
 //                                    +--> packet (r, 1) of rank 0
 //
-// A packet is written over only by the next call, which first waits until every rank has ended this one (`finished`).
+// A packet is overwritten only by the next call, which first waits until every rank has ended this one (`finished`).
 //
-// It comes to an end whatever the ranks' configs are and however many of their blocks run at the same time, as long as
-// rows are taken in order (Ring::RowQueue::first) and sent before others are waited for: of the two ranks' smallest rows
-// that are not sent yet, the smaller one waits only for rows before it, which all ranks have sent. Where a rank
-// does not come within PeerExchange::patience, the warp that waits for it reports that to all, and rows are NaN from there on.
+// There is no deadlock, whatever the ranks' configs are and however many of their blocks run at the same time, as long
+// as rows are taken in order (Ring::RowQueue::first) and sent before others are awaited: of two ranks' smallest unsent
+// rows, the smaller one only waits for earlier rows, which all ranks have sent. If a rank does not come within
+// PeerExchange::patience, the warp that waits for it reports that to all, and rows are NaN from there on.
 #pragma once
 #include "device/system_memory.cuh"
 #include "exchange_layout.cuh"
@@ -28,8 +28,8 @@ class Exchange {
   CE_DEVICE Exchange(const Arguments& a)
       : own_(*a.exchange), layout_{a.ranks, a.statistics_words}, call_(after(own_.calls)) {}
 
-  /// Waits until all ranks have ended the call before. By a whole warp, before it sends or receives a row. One may have ended
-  /// this call, too, if other clusters took all rows.
+  /// Waits until all ranks have ended the previous call. By a whole warp, before it sends or receives a row. A rank may
+  /// even have ended this call, if other clusters took all rows.
   CE_DEVICE void begin() const {
     const uint32* const finished = at<uint32>(own_, layout_.finished());
     await([&] {
@@ -57,7 +57,7 @@ class Exchange {
     }
   }
 
-  /// What all ranks have sent of the row, merged in their order; NaN where one did not come. By a whole warp.
+  /// The merged statistics of all ranks for the row, in their order; NaN if a rank did not come. By a whole warp.
   /// \param c  the factor of the exponents
   template <class Shard>
   CE_DEVICE Shard receive(int64 row, float c) const {
@@ -66,7 +66,7 @@ class Exchange {
     for (int first = 0; first < int(layout_.ranks); first += lanes) {
       const int rank = first + lane_index();
       uint32 words[Shard::words] = {};
-      // A rank that gave up before this kernel began has reported so: then no rank goes on by itself.
+      // A rank that gave up before this kernel began has reported it: then no rank goes on.
       const bool came =
           own_.missing == 0 && await([&] {
             return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? no_rank : rank;
@@ -94,7 +94,7 @@ class Exchange {
   static constexpr int per_packet = ExchangeLayout::words_of_packet;
   static constexpr int no_rank = -1;
 
-  /// Never 0, which memory begins with.
+  /// Never 0, which is the initial content of the memory.
   CE_DEVICE static uint32 after(uint32 call) { return call + 1 == 0 ? 1 : call + 1; }
   template <class T>
   CE_DEVICE static T* at(PeerExchange& of, int64 offset) {
@@ -122,8 +122,8 @@ class Exchange {
     return are_here;
   }
 
-  /// Waits until no lane misses a rank. By a whole warp. False where one does not come, or did not come to another.
-  /// \param look  a rank that is missing, or `no_rank`
+  /// Waits until no lane misses a rank. By a whole warp. Returns false if a rank did not come, here or elsewhere.
+  /// \param look  returns a missing rank, or `no_rank`
   template <class Look>
   CE_DEVICE bool await(const Look& look) const {
     constexpr int looks_a_while = 64;

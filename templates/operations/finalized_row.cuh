@@ -1,10 +1,10 @@
-// What outputs of cross entropy need of a row that another thread has finalized.
+// The data of a row that another thread has finalized, for outputs of cross entropy.
 #pragma once
 #include "operations/cross_entropy.cuh"
 
 namespace ce {
 
-/// The entropy terms of a row that is handed on, where there are any.
+/// The entropy terms of a finalized row, if it has any.
 template <bool used>
 struct KeptTerms {
   CE_DEVICE void keep(const EntropyTerms&) {}
@@ -17,7 +17,7 @@ struct KeptTerms<true> {
   CE_DEVICE EntropyTerms kept() const { return terms; }
 };
 
-/// The scale of a row, where it has one of its own and writers need it.
+/// The scale of a finalized row, if rows have scales and writers need them.
 template <bool used>
 struct KeptScale {
   CE_DEVICE void keep_scale(float) {}
@@ -53,7 +53,7 @@ struct FinalizedRow : KeptTerms<Operation::entropy_gradient>,
     row.dead_value = operation.dead_value;
     return row;
   }
-  /// For the outputs of this row from here on.
+  /// Prepares outputs of this row from here on.
   CE_DEVICE void give(Operation& operation) const {
     operation.probability = probability;
     operation.at_target = at_target;

@@ -1,12 +1,12 @@
-// The reductions `mean` and `sum` with a gradient over few rows (problem::fuses_sums), by the kernel of the rows
-// itself, where one or two more launches (loss_sum.cuh) would take longer.
+// The reductions `mean` and `sum` with a gradient over few rows (problem::fuses_sums), inside of the kernel of the
+// rows, since one or two further launches (loss_sum.cuh) would take longer.
 //
-//   count_all_rows  each warp that needs the number of counted rows looks at all targets, a few a lane
-//   sum_losses      the warp that leaves the loss of the last row adds all up, while others still write outputs
+//     count_all_rows  each warp that needs the number of counted rows reads all targets, a few in each lane
+//     sum_losses      the warp that stores the loss of the last row adds up all, while others still write outputs
 //
-// A loss alone has nothing to hide the second behind: a launch that waits for the rows takes less.
+// A loss without gradient cannot hide the second step: a separate launch that waits for the rows is faster.
 //
-// Sums have a fixed order in whichever warp makes them: the same bits each run.
+// Sums have a fixed order in any warp: the same bits each run.
 #pragma once
 #include "operations/reduction.cuh"
 
@@ -33,8 +33,8 @@ CE_DEVICE Counted count_all_rows(const Arguments& arguments) {
   return counted;
 }
 
-/// Adds up the losses of all rows, where the last of them is left. By all 32 lanes.
-/// \param left  whether this lane has just left the losses of a row in the workspace
+/// Adds up the losses of all rows when the last one is stored. By all 32 lanes.
+/// \param left  whether this lane has just stored the losses of a row in the workspace
 CE_DEVICE void sum_losses(const Arguments& arguments, bool left) {
   Workspace& workspace = *arguments.workspace;
   bool is_last = false;

@@ -1,29 +1,29 @@
-// Logits under a soft cap (Gemma 2, 2024), which cross entropy makes of the logits x before anything else:
+// Logits under a soft cap (Gemma 2, 2024), which cross entropy computes from the logits x first:
 //
 //     z = cap tanh(scale x / cap)
 //
-// Kernels work on u = tanh(scale x / cap), with z = cap u. Sources of problems with a cap include this file before their
-// operation, those of others have the logits of scaled_logits.cuh.
+// Kernels work on u = tanh(scale x / cap), with z = cap u. Sources of problems with a cap include this file before
+// their operation; without a cap, scaled_logits.cuh is used.
 #pragma once
 #include "operations/scaled_logits.cuh"
 #include "row/exponentials.cuh"
 
 namespace ce {
 
-/// u = tanh(y), which has two forms.
+/// u = tanh(y), with two formulas.
 ///
-/// Near 0 it is y + y^3 P(y^2), with P a minimax polynomial: multiply-adds only, no exponential. Most logits of a
+/// Near 0 it is y + y^3 P(y^2), with P a minimax polynomial: only multiply-adds, no exponential. Most logits of a
 /// trained model are there.
 ///
-/// Elsewhere, with e = exp(-2 |y|) and q = 2 / (1 + e), |u| = 1 - e q and 1 - u^2 = e q^2, in which nothing
-/// cancels. Elements of 16 bits do not show the difference from 1 - u^2; in f32 the target alone has it, since of the
-/// others there is only u.
+/// Elsewhere, with e = exp(-2 |y|) and q = 2 / (1 + e), |u| = 1 - e q and 1 - u^2 = e q^2, without cancellation. In 16
+/// bits the difference from 1 - u^2 is not visible; in f32 only the target has that slope, since for the others only u
+/// is kept.
 template <bool is_narrow>
 struct HyperbolicTangentOf {
-  /// |y| below which the polynomial is right to 3e-6 (16 bits) or 4e-8.
+  /// The polynomial has an error of 3e-6 (16 bits) or 4e-8 for |y| below this bound.
   static constexpr float near = is_narrow ? 0.6f : 0.55f;
 
-  /// Terms of P. That of y^2 to the power of i is coefficient(i).
+  /// Number of terms of P. coefficient(i) belongs to (y^2)^i.
   static constexpr int terms = is_narrow ? 3 : 4;
   CE_DEVICE static constexpr float coefficient(int i) {
     switch (i) {
@@ -53,8 +53,8 @@ struct HyperbolicTangentOf {
 };
 using HyperbolicTangent = HyperbolicTangentOf<narrow>;
 
-/// The transform with a soft cap, of logits x near 0: a factor times tanh(r x) = x Q(x^2), with r = scale / cap and the
-/// factor in the coefficients of Q.
+/// The transform with a soft cap, for logits x near 0: a factor times tanh(r x) = x Q(x^2), with r = scale / cap and
+/// the factor included in the coefficients of Q.
 struct Quotient {
   static constexpr int terms = HyperbolicTangent::terms;
   float first, others[terms];
@@ -81,8 +81,8 @@ struct Quotient {
   }
 };
 
-/// Exponents as large as a cap would round off what an entropy near 0 has: they are relative to the row's maximum. The
-/// products of linear layers have no such problem, and a maximum in any case.
+/// With exponents as large as a cap, an entropy near 0 would be lost to rounding: so they are relative to the row's
+/// maximum. The products of linear layers do not have this problem, and have a maximum anyway.
 template <class Problem>
 constexpr bool sums_moments = false;
 template <class Problem>
@@ -91,7 +91,7 @@ constexpr bool sums_moments<Problem> =
     !Problem::from_lse && (Problem::entropy_out || Problem::entropy_upstream);
 constexpr bool entropy_needs_maximum = sums_moments<problem>;
 
-/// The form of a tile whose logits are all near 0.
+/// The transform of a tile whose logits are all near 0.
 struct NearZero {
   static constexpr bool bounded = true;
   float ratio;  ///< scale / cap
@@ -115,7 +115,7 @@ struct NearZero {
   }
 };
 
-/// The larger magnitude of each two elements, with signs that mean nothing.
+/// The larger magnitude of each two elements, with arbitrary signs.
 template <class T, int n>
 CE_DEVICE Vector<T, n> larger_magnitudes(const Vector<T, n>& a, const Vector<T, n>& b) {
   Vector<T, n> v;
@@ -148,7 +148,7 @@ CE_DEVICE float largest_magnitude(const Vector<T, n>& vector) {
     return maximum(absolute(pair.low), absolute(pair.high));
   }
 }
-/// Of single elements.
+/// Overloads for single elements.
 template <class T>
 requires(sizeof(T) == 2) CE_DEVICE float largest_magnitude(const Vector<T, 1>& vector) {
   return absolute(to_float(vector.data));
@@ -159,8 +159,8 @@ requires(sizeof(T) == 2) CE_DEVICE Vector<T, 1> larger_magnitudes(const Vector<T
   return largest_magnitude(a) > largest_magnitude(b) ? a : b;
 }
 
-/// The largest |x| of what is inside of the first input; of some that are NaN it may be that of the others.
-/// \tparam T  of the elements, whatever the tile says
+/// The largest |x| inside of the first input; if some are NaN, it may be that of the others.
+/// \tparam T  type of the elements, whatever the tile says
 template <class T = problem::Element, class Tile>
 CE_DEVICE float largest_magnitude_of(const Tile& tile) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
@@ -179,14 +179,14 @@ CE_DEVICE float largest_magnitude_of(const Tile& tile) {
   return largest;
 }
 
-/// Logits are put under their cap once, where a tile is first read; what holds x then holds, for the outputs,
+/// Logits are put under their cap once, when a tile is first read; the memory of x then holds, for the outputs,
 ///
 ///     f32       u = tanh(y)
 ///     16 bits   c tanh(y) where that is near 0, and c y elsewhere, in f16 whatever the elements are
 ///
-/// with y = scale x / cap and c = cap log2(e): the exponents, right to 2^-11 of themselves, as those of f16 logits are to
-/// begin with and those of bf16 are not. The two forms do not meet, since tanh(y) < 0.9 y where it is not near 0; there the
-/// slope would be lost in the rounding of the first one.
+/// with y = scale x / cap and c = cap log2(e). These are the exponents, with a relative error of 2^-11, which f16
+/// logits have from the start and bf16 logits exceed. The ranges of the two forms do not overlap, since tanh(y) < 0.9 y
+/// if it is not near 0; in that range the slope would be lost to rounding in the first form.
 template <>
 struct LogitsOf<true> : ScaledLogits {
   static constexpr bool bounded = narrow;  ///< -infinity becomes finite
@@ -216,27 +216,27 @@ struct LogitsOf<true> : ScaledLogits {
     return {u, HyperbolicTangent::slope_of(u)};
   }
   CE_DEVICE float of(float x) const { return transformed(x).u; }
-  /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits. (Not of a single class, which is
-  /// the maximum, too.)
+  /// Computed as in f32: a row has one target, and its loss is more precise than 16-bit outputs. (Except for a single
+  /// class, which is also the maximum.)
   CE_DEVICE Transformed of_target(float x) const {
     if constexpr (narrow && !problem::single_class) return HyperbolicTangentOf<false>::of(ratio * x);
     return transformed(x);
   }
 
-  /// Whether NearZero is right for the whole tile, which is not under its cap.
+  /// Whether NearZero is valid for the whole tile, which is not under its cap yet.
   template <class Tile>
   CE_DEVICE bool near_zero(const Tile& tile) const {
     if constexpr (!bounded) return true;
     return are_near_zero(largest_magnitude_of(tile));
   }
   CE_DEVICE NearZero simple() const { return {ratio}; }
-  /// Of the row's tiles: with a gradient only where no maximum is subtracted, since the exponents are what is held; or, of
-  /// entropies, where one is after that.
+  /// Whether NearZero serves for the row's tiles: with a gradient only if no maximum is subtracted, since the exponents
+  /// are stored; with entropies if one is subtracted later.
   CE_DEVICE bool simple_serves(const Exponent& exponent) const {
     return problem::gradient && !entropy_needs_maximum ? !need_maximum : exponent.fused;
   }
 
-  /// In 16 bits, of a vector that it leaves under its cap.
+  /// In 16 bits: computes the exponents of a vector, and puts it under its cap.
   template <bool, int n>
   CE_DEVICE void to_exponents(Vector<problem::Element, n>& vector, float (&x)[n],
                               const Exponent& exponent) const {
@@ -249,7 +249,7 @@ struct LogitsOf<true> : ScaledLogits {
 #pragma unroll
     for (int k = 0; k < n; ++k) x[k] = exponent.either(x[k]);
   }
-  /// Of a tile that has been added.
+  /// For a tile that has been added.
   template <class Tile>
   CE_DEVICE int first_nan(const Tile& tile) const {
     const auto is_nan = [](float x) { return x != x; };
@@ -257,7 +257,7 @@ struct LogitsOf<true> : ScaledLogits {
                                                   : first_where(tile, is_nan);
   }
 
-  /// In place. What is not inside the tile becomes -infinity in f32.
+  /// In place. Elements outside of the tile become -infinity in f32.
   template <class Tile>
   CE_DEVICE void put_under_cap(Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), n = Tile::vec;
@@ -273,7 +273,7 @@ struct LogitsOf<true> : ScaledLogits {
       tile.elements[i].of_input[0] = Vector<Held, n>::of(x).template as<problem::Element>();
     }
   }
-  /// Wherever they lie.
+  /// For any logits, near 0 or not.
   template <class Tile>
   CE_DEVICE void put_any_under_cap(Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), n = Tile::vec;
@@ -295,8 +295,8 @@ struct LogitsOf<true> : ScaledLogits {
     return !bounded || Tile::is_plain ||
            (holds_exponents() && has_near_form(largest_magnitude_of<Held>(tile)));
   }
-  /// Of a vector under its cap: exponents and slopes, in other units.
-  /// \tparam is_near  near_zero_under_cap() says that it may be so
+  /// Returns the exponents and slopes of a vector under its cap, in other units.
+  /// \tparam is_near  near_zero_under_cap() has returned true
   template <bool is_near, int n>
   CE_DEVICE void take_out(const Vector<problem::Element, n>& vector, float (&t)[n], float (&slope)[n]) const {
     vector.template as<Held>().values(t);
@@ -324,9 +324,9 @@ struct LogitsOf<true> : ScaledLogits {
   }
   CE_DEVICE float log_sum_less_target(float u, float sum, float log_sum) const {
     if (need_maximum) return multiply_add(-cap, u, log_sum);
-    // Without a maximum both may be as large as the cap, and their difference small: of the sum's logarithm the integer
-    // part, to the base 2, meets the target first. In f32 ln 2 is in two parts (Cody and Waite, 1980), and what that
-    // difference rounds off (TwoSum, as in stats.cuh) is added again.
+    // Without a maximum both may be as large as the cap, and their difference small: the integer part of the sum's
+    // base-2 logarithm is combined with the target first. In f32, ln 2 is split into two parts (Cody and Waite, 1980),
+    // and the rounding error of that difference (TwoSum, as in stats.cuh) is added.
     constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
     const float per_u = exponent_of_e * cap;
     const float t = (log2(sum) + to_integer) - to_integer, fraction = log(sum * exp2(-t));
@@ -336,15 +336,15 @@ struct LogitsOf<true> : ScaledLogits {
     const float low = (high - (difference - apart)) - (z + apart) - low_of_z;
     return difference + (multiply_add(t, ln_2_low, fraction) + low);
   }
-  /// That of the exponents, u being 1, whose square is that of the slopes.
+  /// The unit of exponents relative to u; its square is the unit of slopes.
   CE_DEVICE float unit_under_cap() const { return bounded && holds_exponents() ? c : 1.f; }
 
  private:
-  /// |z| is at most the cap: sums from e^-32 to 2^31 e^32, whose inverses a gradient's factors multiply. (The loss of a
-  /// single class is exactly 0, which takes its own maximum.)
+  /// |z| is at most the cap: sums are within e^-32 to 2^31 e^32, so their inverses are valid factors of a gradient. (A
+  /// single class uses its own maximum, so that its loss is exactly 0.)
   static constexpr float largest_cap_alone = 32.f;
 
-  /// What a vector under its cap has as elements.
+  /// The element type of a vector under its cap.
   template <bool, class>
   struct HeldAs {
     using Type = f16;
@@ -359,14 +359,15 @@ struct LogitsOf<true> : ScaledLogits {
     return is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near / ratio : 0.f;
   }
   CE_DEVICE bool are_near_zero(float magnitude) const { return magnitude < near; }
-  /// Of an element under its cap: between tanh(near) = 0.54 and near.
+  /// For an element under its cap. The bound is between tanh(near) = 0.54 and near.
   CE_DEVICE bool has_near_form(float magnitude) const { return magnitude < 0.57f * c; }
-  /// Under a cap that is not ordinary, 16 bits hold x. Everything else takes longer then.
+  /// Under an unusual cap, 16-bit vectors hold x; everything else is then slower.
   CE_DEVICE bool holds_exponents() const { return near > 0.f; }
-  /// Powers of it, as far as coefficients have any, are neither infinite nor subnormal, and c is far from the largest f16.
+  /// Powers of such numbers, as used in the coefficients, are neither infinite nor subnormal, and c is far from the
+  /// largest f16.
   CE_DEVICE static bool is_ordinary(float x) { return x > 0x1p-12f && x < 0x1p12f; }
 
-  /// Neighbours at once: where all are near 0 none of them needs an exponential.
+  /// Neighbours are tested together: if all are near 0 none of them needs an exponential.
   template <int n>
   CE_DEVICE void to_tanh(float (&x)[n]) const {
     float largest = 0.f;

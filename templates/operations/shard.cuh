@@ -1,6 +1,6 @@
-// What ranks that share the classes tell each other about a row.
+// The statistics of a row that ranks that share the classes exchange.
 //
-// Each rank holds the logits of some neighbouring classes, its shard, and leaves a few words about each row:
+// Each rank holds the logits of some neighbouring classes, its shard, and writes a few words for each row:
 //
 //     target logit    class indices: u (logits.cuh), and its slope under a cap; -infinity where another shard has it
 //     maximum, sum    of the exponentials of the shard, without the target's
@@ -8,8 +8,8 @@
 //     moment          where the caller asks for the entropy
 //     largest, index  where the caller asks for the argmax, among the classes of all shards
 //
-// An all-gather puts the words of all ranks in the order of these, and in that order every rank merges them: so all
-// come to the same bits. What is merged has the same form.
+// An all-gather concatenates the words of all ranks in their order, and every rank merges them in that order: so all
+// get the same bits. Merged statistics have the same form.
 #pragma once
 #include "arguments.cuh"
 #include "row/stats.cuh"
@@ -47,7 +47,7 @@ struct ShardStatistics {
     if constexpr (Stats::indices) visit(stats.largest), visit(stats.argmax);
   }
 
-  /// This rank's columns become classes.
+  /// Converts this rank's columns to classes.
   CE_DEVICE void name_classes(const Arguments& arguments) {
     if constexpr (Stats::indices)
       if (stats.argmax != no_column) stats.argmax += int(arguments.first_class);
@@ -73,7 +73,7 @@ struct ShardStatistics {
       slope = of_rank.slope;
     }
   }
-  /// The statistics of the row in all shards.
+  /// The statistics of the row over all shards.
   /// \param c  the factor of the exponents
   CE_DEVICE static ShardStatistics merged(const Arguments& arguments, int64 row, float c) {
     ShardStatistics all;

@@ -9,7 +9,7 @@ CE_DEVICE int64 target_of(const Arguments& arguments, int64 row) {
   return static_cast<const problem::Target*>(arguments.target)[row];
 }
 
-/// The number of classes: of all shards, where they are spread over ranks.
+/// The number of classes: in all shards, if they are spread over ranks.
 CE_DEVICE int64 class_count(const Arguments& arguments) {
   if constexpr (!problem::sharded) return problem::columns;
   return arguments.classes;

@@ -1,11 +1,11 @@
-// What the threads of a block do together where they have one row, or a slice of it: merge, and write one value.
+// Operations of all threads of a block on one row, or a slice of it: merging statistics, and writing one value.
 #pragma once
 #include "row/operation.cuh"
 
 namespace ce {
 
-/// Over the block; every thread gets the result. Orders the memory accesses before it with those after it,
-/// for all threads of the block.
+/// Merges over the block; every thread gets the result. Orders the memory accesses before it with those after it, for
+/// all threads of the block.
 /// \tparam rescaled  all lanes of a warp have the same maximum
 template <int warps, bool rescaled = false, class Stats>
 CE_DEVICE Stats block_merge(const Stats& stats, Stats (&shared)[warps], float c) {

@@ -4,21 +4,21 @@
 
 namespace ce {
 
-/// Where the blocks of a cluster publish their statistics, once.
+/// Shared memory in which the blocks of a cluster publish their statistics, once.
 template <class Stats, int cluster>
 struct ClusterMerge {
   using RowMessage = Message<Stats, false>;
   RowMessage messages[cluster];
   Mbarrier published;
 
-  /// Sets up the mbarrier. By one thread, before a barrier of the cluster.
+  /// Initialises the mbarrier. By one thread, before a barrier of the cluster.
   CE_DEVICE void init() {
     if constexpr (cluster == 1) return;
     mbarrier_init(published);
     mbarrier_arrive_expect_tx(published, cluster * RowMessage::bytes);
   }
-  /// Over the cluster; every thread gets the result. Every block of the cluster must have called init().
-  /// \param own  of the block, the same in all of its threads
+  /// Merges over the cluster; every thread gets the result. Every block of the cluster must have called init().
+  /// \param own  the block's statistics, equal in all of its threads
   CE_DEVICE Stats merge(const Stats& own, float c) {
     if constexpr (cluster == 1) return own;
     if (thread_index() < cluster)

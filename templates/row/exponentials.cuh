@@ -1,10 +1,10 @@
-// The sum of exponentials of a row, and the outputs that follow from it.
+// The sum of exponentials of a row, and the outputs derived from it.
 #pragma once
 #include "row/tile.cuh"
 
 namespace ce {
 
-/// Logits as they are.
+/// Logits without a transform.
 struct Identity {
   static constexpr bool bounded = false;
   /// \tparam fused  every exponent is exponent.exponent(x), else exponent.exponent_apart(x)
@@ -27,9 +27,9 @@ struct Identity {
   }
 };
 
-/// Logits in bf16 as they are, but for those so far below the maximum that their exponential is 0: these are raised to one
-/// whose exponent is finite, two by one instruction. Where exponents are fused, products of logits and maxima with the factor
-/// are far smaller than the bound's.
+/// bf16 logits without a transform, except those so far below the maximum that their exponential is 0: they are raised
+/// to a bound with a finite exponent, two by one instruction. If exponents are fused, products of logits and maxima
+/// with the factor are far below the bound's.
 template <class T>
 struct FiniteExponents {
   static constexpr bool are_finite = true;
@@ -44,24 +44,24 @@ struct FiniteExponents {
     for (int k = 0; k < n; ++k) x[k] = exponent.exponent(x[k]);
   }
 };
-/// For vectors like this one.
+/// The bound in the form of such a vector.
 template <class T, int n>
 CE_DEVICE FiniteExponents<T> finite_exponents(const Vector<T, n>&, const Exponent& exponent) {
   const float bound = -0x1p40f / exponent.c;
   return {pack<T>(bound, bound)};
 }
 
-/// No column.
+/// Stands for no column.
 constexpr int nowhere = -0x40000000;
 
-/// For add_exponentials() when its caller does not need the exponents.
+/// The visitor of add_exponentials() if its caller does not need the exponents.
 struct NoVisitor {};
 
-/// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
-/// may leave something.
-/// \tparam fused    as the transform has it
-/// \tparam checked  leaves out what is not inside, and the column `skipped`
-/// \param stats    whose moment, if it has one, the terms are added to
+/// The sum of the terms of a tile, where u are the transformed elements of its first input; the transform may overwrite
+/// the input.
+/// \tparam fused    as in the transform
+/// \tparam checked  leaves out elements that are not inside, and the column `skipped`
+/// \param stats    receives the terms in its moment, if it has one
 template <bool fused, bool checked, class Stats, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transform, const Exponent& exponent,
                              int skipped, const Also& also) {
@@ -102,11 +102,11 @@ CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transfor
   return sum;
 }
 
-/// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
-/// -infinity. Where the transform makes something finite of that, or a visitor is told, those that are not
-/// inside and the one in the column `skipped` do not count either: most tiles have none of these, nor logits
-/// that are not simple, and their vectors can be mixed.
-/// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
+/// Adds the exponentials of factor (u - max) of the tile to the sum of the statistics. Elements that must not count are
+/// -infinity. If the transform makes these finite, or there is a visitor, elements that are not inside and the column
+/// `skipped` are left out explicitly: most tiles have neither these nor logits that are not simple, and their vectors
+/// can be interleaved.
+/// \param also  called as also(i, exponents) for each vector that is inside, including the skipped column
 /// \return      whether all logits were simple
 template <class Transform, class Stats, class Tile, class Also>
 CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, const Transform& transform, float factor,
@@ -138,21 +138,21 @@ CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, const Transform& trans
     if (stats.sum != stats.sum) stats.observe_nan(transform.first_nan(tile));
   return are_simple;
 }
-/// Of logits as they are.
+/// For logits without a transform.
 template <class Stats, class Tile>
 CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, float factor) {
   return add_exponentials(stats, tile, Identity{}, factor, nowhere, NoVisitor{});
 }
 
-/// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.
+/// amplitude x the exponential of factor (x - max), for single elements, once maximum and amplitude are known.
 struct Probability {
   float max, c;
   float amplitude;
-  float low;    ///< f32: what the amplitude lost when it was rounded
-  float s;      ///< 16 bits: exp2(c x - s) is the same ...
-  bool folded;  ///< ... as exact as they can tell
+  float low;    ///< f32: rounding error of the amplitude
+  float s;      ///< 16 bits: exp2(c x - s) is equal ...
+  bool folded;  ///< ... within the precision of 16 bits
 
-  /// \param sum  of the row with respect to its maximum, and `share` 1 / sum, rounded
+  /// \param sum  sum of the row relative to its maximum, and `share` 1 / sum, rounded
   template <class T>
   CE_DEVICE static Probability of(float max, float sum, float share, float factor, float scale) {
     Probability p{finite_or_zero(max), factor, scale * share, 0.f, 0.f, false};
@@ -164,12 +164,12 @@ struct Probability {
     }
     return p;
   }
-  /// What apply_with_logarithm() needs: 16 bits have it in `s`.
+  /// Prepares apply_with_logarithm(): 16 bits have the logarithm in `s`.
   template <class T>
   CE_DEVICE void set_logarithm(float log_sum) {
     if constexpr (sizeof(T) == 4) s = log_sum;
   }
-  /// probability x (offset + slope x ln probability), where the amplitude is 1; 0 where the probability is. As apply().
+  /// probability x (offset + slope x ln probability), if the amplitude is 1; 0 if the probability is 0. Like apply().
   template <bool is_fast, class T, int n>
   CE_DEVICE void apply_with_logarithm(float (&x)[n], float offset, float slope) const {
 #pragma unroll
@@ -184,8 +184,8 @@ struct Probability {
       }
     }
   }
-  /// Of elements of type T.
-  /// \tparam is_fast  fast<T>() says that it may be so
+  /// For elements of type T.
+  /// \tparam is_fast  fast<T>() has returned true
   template <bool is_fast, class T, int n>
   CE_DEVICE void apply(float (&x)[n]) const {
     if constexpr (sizeof(T) == 4) {

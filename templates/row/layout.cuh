@@ -1,7 +1,7 @@
-// How rows are cut, and what they are reduced to, in numbers: arithmetic that kernels and generator share.
+// The division of rows, and the size of their statistics: arithmetic that kernels and the generator share.
 //
-// What shared memory that takes of each variant is in ring_layout.cuh and shared_layouts.cuh: a kernel asserts that its own is
-// as large as they say, the generator asks before anything is compiled.
+// The resulting shared memory of each variant is in ring_layout.cuh and shared_layouts.cuh: a kernel asserts that its
+// own has that size, and the generator uses it before compiling anything.
 #pragma once
 
 /// A qualifier of functions that both a kernel and the generator call.
@@ -20,22 +20,22 @@ CE_HOST_DEVICE constexpr long long align_16(long long bytes) { return (bytes + 1
 struct RowShape {
   int columns, vec, element_bytes;
   bool aligned;           ///< every row of every tensor starts on a vector boundary
-  bool from_line = true;  ///< vectors are counted from the line in which the row starts, not from its first
+  bool from_line = true;  ///< vectors are counted from the line in which the row starts
 
   CE_HOST_DEVICE constexpr int line() const {
     return 128 / (vec * element_bytes);
   }  ///< vectors of a 128-byte line
-  /// No prologue and no epilogue.
+  /// The row has no prologue and no epilogue.
   CE_HOST_DEVICE constexpr bool whole() const { return aligned && columns % vec == 0; }
-  /// All sizes are constants: nothing lies before the first vector that is counted, or behind the last.
+  /// All sizes are constants: no vector is counted before the row or behind it.
   CE_HOST_DEVICE constexpr bool exact() const {
     return aligned && columns % (from_line ? vec * line() : vec) == 0;
   }
-  /// Vectors that are counted, at most.
+  /// Number of vectors that are counted, at most.
   CE_HOST_DEVICE constexpr int most_vectors() const {
     return columns / vec + (exact() || !from_line ? 0 : line() - 1);
   }
-  /// Vectors of the slice of a row that each block of a cluster has: whole lines of 16-byte vectors.
+  /// Vectors of a block's slice of a row in a cluster: whole lines of 16-byte vectors.
   CE_HOST_DEVICE constexpr int slice_vectors(int cluster) const {
     return ceil_of(ceil_of(most_vectors(), cluster), 8) * 8;
   }
@@ -46,7 +46,7 @@ struct RowShape {
   }
 };
 
-/// Whether `lanes` lanes that read a row together touch fewer lines when its vectors are counted from one.
+/// Whether `lanes` lanes that read a row together touch fewer lines if its vectors are counted from a line.
 CE_HOST_DEVICE constexpr bool counts_from_line(int lanes, int vec, int element_bytes) {
   return lanes * vec * element_bytes > 128;
 }
@@ -58,29 +58,29 @@ struct StatsMembers {
   bool indices;       ///< the largest logit and its column
   bool moment;        ///< with exponentials: the sum of exponential x exponent
 
-  /// 32-bit words of them; sums of f32 rows have a second word each.
+  /// Number of 32-bit words of these members; sums of f32 rows have a second word each.
   CE_HOST_DEVICE constexpr int words(bool is_narrow) const {
     const int sum = is_narrow ? 1 : 2;
     return (exponentials ? 2 : 0) + (dots ? sum : 0) + (exponentials && dots ? sum : 0) + (indices ? 2 : 0) +
            (moment ? 1 : 0);
   }
-  /// Bytes of a SoftmaxStats, which has all members but the moment.
+  /// Bytes of a SoftmaxStats with all members except the moment.
   CE_HOST_DEVICE constexpr int bytes(bool is_narrow) const {
     return (is_narrow ? 24 : 32) + (moment ? 4 : 0);
   }
 };
 CE_HOST_DEVICE constexpr StatsMembers softmax_stats() { return {true, false, false, false}; }
 CE_HOST_DEVICE constexpr StatsMembers softmax_backward_stats() { return {false, true, false, false}; }
-/// \param forward        logsumexp is found, not read
+/// \param forward        logsumexp is computed, not read
 /// \param probabilities  targets are probabilities
 /// \param indices        argmax or hit is written
-/// \param entropy        it is written, or has a gradient
+/// \param entropy        the entropy is written, or has a gradient
 CE_HOST_DEVICE constexpr StatsMembers cross_entropy_stats(bool forward, bool probabilities, bool smoothing,
                                                           bool weights, bool indices, bool entropy) {
   return {forward, probabilities || (smoothing && (forward || weights)), indices, forward && entropy};
 }
 
-/// 32-bit words that ranks exchange about a row of a shard (shard.cuh).
+/// Number of 32-bit words that ranks exchange for a row of a shard (shard.cuh).
 /// \param has_target  targets are class indices
 CE_HOST_DEVICE constexpr int shard_words(const StatsMembers& stats, bool is_narrow, bool has_target,
                                          bool softcap) {

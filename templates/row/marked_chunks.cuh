@@ -1,5 +1,5 @@
-// Chunks that a team reduces with what it can find out once for many of them, and tells a later team: for
-// `pipeline_decoupled`, whose loops over chunks have no instruction to spare.
+// Properties of chunks that a reducing team determines once for many chunks, and passes to a later team: for
+// `pipeline_decoupled`, whose loops over chunks have no instructions to spare.
 #pragma once
 #include "row/ring.cuh"
 
@@ -17,7 +17,7 @@ struct ChunkMarks {
   CE_DEVICE static ChunkMarks of(int chunk) { return {1 << chunk}; }
   CE_DEVICE static ChunkMarks below(int count) { return {count == 0 ? 0 : int((2u << (count - 1)) - 1)}; }
   CE_DEVICE void leave_out(int chunk) { bits &= ~(1 << chunk); }
-  /// Goes on to the next chunks.
+  /// Advances to the next chunks.
   CE_DEVICE void advance() { bits <<= 1; }
   CE_DEVICE bool has(const ChunkMarks& any) const { return (bits & any.bits) != 0; }
   CE_DEVICE void merge(const ChunkMarks& other) { bits |= other.bits; }
@@ -30,7 +30,7 @@ struct ChunkMarks {
   }
 };
 
-/// Those of an operation some of whose tiles are simple: the team that reduces finds out which chunks are not.
+/// The marks of an operation that has simple and other tiles: the reducing team finds out which chunks are not simple.
 template <bool some_simple>
 struct MarksOf {
   using Type = ChunkMarks;
@@ -40,7 +40,7 @@ struct MarksOf<false> {
   using Type = NoMarks;
 };
 
-/// A chunk from the ring as one vector of each thread after the other: where few chunks take a way that is long to compile.
+/// Visits a chunk in the ring vector by vector: used for rare chunks whose code would be long if unrolled.
 template <class Ring, int threads, class Visit>
 CE_DEVICE void each_vector(const typename Ring::Block& block, const typename Ring::Slice& slice, int chunk,
                            const typename Ring::Stage& stage, int thread, const Visit& visit) {
@@ -53,8 +53,8 @@ CE_DEVICE void each_vector(const typename Ring::Block& block, const typename Rin
   }
 }
 
-/// The sums of the weights of a thread's chunks, and of all chunks of its warp, where they are the same for every row and
-/// few enough to keep. Else each row adds them up anew.
+/// The sums of the weights of a thread's chunks, and of all chunks of its warp, if they are equal for every row and few
+/// enough to keep. Otherwise each row adds them up again.
 template <class Ring, class Operation, bool kept>
 struct ChunkWeights {
   CE_DEVICE ChunkWeights(const typename Ring::Block&, int) {}
@@ -88,8 +88,8 @@ struct ChunkWeights<Ring, Operation, true> {
   CE_DEVICE void provide_of_warp(typename Operation::Stats& stats) const { stats.weight = of_warp; }
 };
 
-/// Which chunks of a row are full and without the target, for a thread of the team that reduces, unless a maximum is needed:
-/// found out once for all of them.
+/// The chunks of a row that are full and without the target, for a reducing thread if no maximum is needed: determined
+/// once for all chunks.
 template <class Ring, class Operation, bool used>
 struct PlainChunks {
   CE_DEVICE PlainChunks(const typename Ring::Block&, int) {}
@@ -99,7 +99,7 @@ template <class Ring, class Operation>
 struct PlainChunks<Ring, Operation, true> {
   using Slice = typename Ring::Slice;
   const int thread;
-  ChunkMarks full;  ///< of any row, where all are cut alike
+  ChunkMarks full;  ///< for any row, if all are cut alike
 
   CE_DEVICE PlainChunks(const typename Ring::Block& block, int t)
       : thread(t), full(full_of(block.slice_of(0), Operation(block.arguments))) {}
@@ -129,7 +129,7 @@ struct PlainChunks<Ring, Operation, true> {
   }
 };
 
-/// extend() where no maximum is needed.
+/// Like extend(), if no maximum is needed.
 template <class Operation, class Stats, class Tile>
 CE_DEVICE void extend_alone(const Operation& operation, Stats& stats, Tile& tile) {
   if constexpr (Stats::exponentials) {
@@ -139,7 +139,7 @@ CE_DEVICE void extend_alone(const Operation& operation, Stats& stats, Tile& tile
   operation.add(stats, tile);
 }
 
-/// Ring::ChunkReducer with all that, which also leaves capped logits in the ring for those who write.
+/// Like Ring::ChunkReducer, with all of the above; it also leaves capped logits in the ring for the writers.
 template <class Ring>
 struct MarkingReducer {
   using Stage = typename Ring::Stage;
@@ -155,8 +155,8 @@ struct MarkingReducer {
   const int thread;
   const ChunkWeights<Ring, Operation, weights_known> weights;
   const PlainChunks<Ring, Operation, marks_chunks> plain_chunks;
-  Marks plain = {}, mark = {};  ///< of the row; of the chunk
-  Marks not_simple = {};        ///< chunks of the row
+  Marks plain = {}, mark = {};  ///< marks of the row, and the bit of the chunk
+  Marks not_simple = {};        ///< marks of the row's chunks
 
   CE_DEVICE MarkingReducer(const typename Ring::Block& of, int t)
       : block(of), thread(t), weights(of, t), plain_chunks(of, t) {}
@@ -167,7 +167,7 @@ struct MarkingReducer {
   }
   CE_DEVICE void add(Operation& operation, Stats& stats, const Slice& slice, int chunk, const Stage& stage) {
     if constexpr (marks_chunks) {
-      // Of a chunk that is not plain, what is read here is looked at by no one.
+      // For a chunk that is not plain, the values read here are not used.
       typename Ring::template RingTile<Ring::chunk_vectors, Ring::team, true> tile(
           slice.partition, slice.start_of(chunk), slice.end, thread);
       block.fill(tile, stage, slice.start_of(chunk), operation.padding());

@@ -1,10 +1,10 @@
-// What the blocks of a cluster send each other about a row, in words that one instruction sends.
+// Messages between the blocks of a cluster about a row, in words that one instruction sends.
 #pragma once
 #include "row/stats.cuh"
 
 namespace ce {
 
-/// A set of chunks (as ChunkMarks, marked_chunks.cuh) that is always empty and takes no words.
+/// A set of chunks (like ChunkMarks, marked_chunks.cuh) that is always empty and takes no words.
 struct NoMarks {
   static constexpr int words = 0;
   template <class Visit>
@@ -16,8 +16,8 @@ struct NoMarks {
   CE_DEVICE NoMarks of_warp() const { return {}; }
 };
 
-/// \tparam has_target  the logit of the target is sent too
-/// \tparam RowMarks    so are these marks
+/// \tparam has_target  the message contains the logit of the target
+/// \tparam RowMarks    the type of the marks in the message
 template <class Stats, bool has_target, class RowMarks = NoMarks>
 struct Message {
   using Marks = RowMarks;
@@ -36,7 +36,7 @@ struct Message {
       ++i;
     }
   };
-  /// And reads them.
+  /// Reads values in the same order.
   struct Get {
     const Message& message;
     int i = 0;
@@ -66,8 +66,8 @@ struct Message {
     marks.each(get);
   }
 
-  /// Writes it to the same `place` of a block of the cluster; by one thread.
-  /// \param barrier  where `bytes` are announced for each message
+  /// Writes the message to the same `place` (offset) in a block of the cluster; by one thread.
+  /// \param barrier  mbarrier at which `bytes` are announced for each message
   CE_DEVICE void send(Message& place, Mbarrier& barrier, int rank) const {
 #pragma unroll
     for (int i = 0; i < count; ++i) cluster_send(place.of[i], of[i], barrier, rank);

@@ -1,7 +1,7 @@
-// What a Variant runs over a row: the contract between templates/kernels and templates/operations.
+// The contract between a Variant (templates/kernels) and an Operation (templates/operations) that it runs over rows.
 //
-// The Variant moves the data, holds it, and merges statistics; the Operation says what is counted and what is written.
-// For each row, every thread of the row makes an Operation and goes through it like this:
+// The Variant moves the data, holds it, and merges statistics; the Operation defines the statistics and the outputs.
+// For each row, every thread of the row makes an Operation and uses it like this:
 //
 //     constant(value)?  ->  prepare(), set_target()  ->  add() each tile to the thread's Stats  ->  merge all Stats
 //                       ->  finalize(stats)          ->  store_row_results(), and apply() to each tile
@@ -54,7 +54,7 @@
 
 namespace ce {
 
-/// Hooks of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
+/// Default hooks for an operation without target, weights, cap, results of rows, or per-row data to prefetch.
 struct OperationDefaults {
   using Element = problem::Element;
   static constexpr bool has_target = false, replaces_target = false, all_weights = false, caps = false,
@@ -94,9 +94,9 @@ struct OperationDefaults {
   }
 };
 
-/// Where a block has the weights of its slice's classes (slice_weights.cuh): nowhere, where an operation does not read those
-/// of all classes.
-/// \tparam cluster  blocks that share a row
+/// Shared memory for the weights of the slice's classes (slice_weights.cuh): empty if an operation does not read the
+/// weights of all classes.
+/// \tparam cluster  number of blocks that share a row
 template <class Partition, int cluster, class Operation, bool = Operation::all_weights>
 struct SliceWeights;
 template <class Partition, int cluster, class Operation>
@@ -107,7 +107,7 @@ struct SliceWeights<Partition, cluster, Operation, false> {
   CE_DEVICE static void detach(Operation&) {}
 };
 
-/// The part of the contract that does not depend on how a Variant holds a row.
+/// The part of the contract that does not depend on the Variant's storage of a row.
 template <class O>
 concept RowOperation = requires(O operation, const O finalized, const Arguments& arguments,
                                 typename O::Stats stats, const Elements<typename O::Element, 1>& elements,

@@ -1,4 +1,4 @@
-// Rows of blocks or clusters that stay: from a queue, by bulk copies, through a ring of chunks in shared memory.
+// Rows of persistent blocks or clusters: from a queue, by bulk copies, through a ring of chunks in shared memory.
 //
 // A cluster takes one row after the other from a counter in memory; each of its blocks has a slice of the row. The first
 // warp of a block is the loader and fills the ring; the other warps are one or two teams that read it. The first team
@@ -8,8 +8,8 @@
 //              <--empty--                                                                  | messages to all blocks
 //     RowQueue: which row is next                                     ClusterReduction: Stats of the row in each warp
 //
-// Every hand-over is an mbarrier: `full` and `empty` of each stage, `published` of each set of messages, `queued` of each
-// row taken. A Variant says who does what (RingRoles, ring_layout.cuh) and writes outputs.
+// Every hand-over uses an mbarrier: `full` and `empty` of each stage, `published` of each set of messages, `queued` of
+// each row taken. A Variant defines the roles (RingRoles, ring_layout.cuh) and writes outputs.
 #pragma once
 #include "ring_layout.cuh"
 #include "row/message.cuh"
@@ -19,14 +19,14 @@ namespace ce {
 
 using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned>;
 
-/// What a Variant keeps in shared memory beside the ring, for each slot of messages: nothing.
+/// Additional shared memory of a Variant, for each slot of messages: none.
 template <int slots>
 struct NoFinalizedRows {
   CE_DEVICE void init() {}
 };
 
-/// \tparam FinalizedRows  where one warp finalizes rows for its block; as NoFinalizedRows
-/// \tparam ChunkMarks     what the team that reduces says of chunks to its block
+/// \tparam FinalizedRows  replaces NoFinalizedRows if one warp finalizes rows for its block
+/// \tparam ChunkMarks     marks of chunks that the reducing team passes to its block
 template <RingRoles roles, template <int slots> class FinalizedRows = NoFinalizedRows,
           class ChunkMarks = NoMarks>
 struct Ring {
@@ -34,7 +34,7 @@ struct Ring {
   using Stats = Operation::Stats;
   static constexpr int team = lanes * roles.team_warps, chunk_vectors = roles.chunk_vectors;
 
-  /// Where a ring is long, roles of a block are far apart, and so may its warps be.
+  /// With a long ring, the roles of a block, and so its warps, may be far apart.
   template <int vectors, int threads, bool plain = false>
   using RingTile = Tile<Element, Partition, vectors / threads, threads, false,
                         roles.finalizes_apart ? lanes : threads, plain>;
@@ -59,10 +59,10 @@ struct Ring {
   static constexpr int messages = layout.messages(), messages_a_lane = ceil_of(messages, lanes);
   static_assert(roles.finalizes_apart || stages < 2 * chunks);
 
-  /// Where another team reads stages after the one that reduces, that one puts logits under their cap, for both; each of
-  /// its threads arrives with the messages, since an arrival orders only the writes of its own thread.
+  /// If another team reads stages after the reducing one, the latter puts logits under their cap, for both. Each of its
+  /// threads arrives with the messages, since an arrival only orders the writes of its own thread.
   static constexpr bool caps_in_ring = Operation::caps && roles.readers > team;
-  /// Arrivals at `published` about a row.
+  /// Number of arrivals at `published` for a row.
   static constexpr int publishers = (config::cluster == 1 ? messages : 1) + (caps_in_ring ? team : 0);
 
   struct Shared : FinalizedRows<message_slots> {
@@ -82,7 +82,7 @@ struct Ring {
     mbarrier_wait<roles.finalizes_apart>(barrier, parity);
   }
 
-  /// A stage of the ring, and the parity of the phase that it is in.
+  /// A stage of the ring, and the parity of its current phase.
   struct Stage {
     int index = 0, parity = 0;
     CE_DEVICE void advance() {
@@ -93,7 +93,7 @@ struct Ring {
     }
   };
 
-  /// This block's slice of a row: vectors [begin, end); the first of the first block may lie before the row.
+  /// This block's slice of a row: vectors [begin, end); the first vector of the first block may begin before the row.
   struct Slice {
     Row<Element> row;
     Partition partition;
@@ -116,15 +116,15 @@ struct Ring {
     CE_DEVICE bool exists(int64 row) const { return row < arguments.rows; }
     CE_DEVICE int64 existing(int64 row) const { return exists(row) ? row : 0; }
     CE_DEVICE Slice slice_of(int64 row) const { return Slice(arguments, row, rank); }
-    /// The column of a thread's edge element, which is the first block's.
+    /// The column of a thread's edge element, which belongs to the first block.
     CE_DEVICE int edge_column(const Slice& slice, int thread) const {
       return rank == 0 ? slice.partition.edge_column(thread) : -1;
     }
-    /// Frees a stage. By every thread that has read it: an arrival speaks for its thread alone.
+    /// Frees a stage. By every thread that has read it, since an arrival only orders the accesses of its own thread.
     CE_DEVICE void release(const Stage& stage) const { mbarrier_arrive(shared.empty[stage.index]); }
 
     /// A chunk of a row from the ring.
-    /// \param at  the vector that the stage begins with
+    /// \param at  the first vector of the stage
     template <class AnyTile>
     CE_DEVICE void fill(AnyTile& tile, const Stage& stage, int at, float padding) const {
       tile.fill_mostly_full(padding, [&](int v) {
@@ -137,8 +137,8 @@ struct Ring {
     }
   };
 
-  /// The rows of the cluster as one role sees them. The loader of the first block takes each and pushes it to all blocks;
-  /// the first is known, unless rows are to be taken in order.
+  /// The rows of the cluster as one role sees them. The loader of the first block takes each row and pushes it to all
+  /// blocks; the first row is known, unless rows must be taken in order.
   struct RowQueue {
     int slot = 0, parity = 0;
 
@@ -156,7 +156,7 @@ struct Ring {
           cluster_send(block.shared.rows[slot], words, block.shared.queued[slot], rank);
       }
     }
-    /// Lets one more row come. By every loader, for the first time before its cluster starts.
+    /// Announces one more row. By every loader; the first time before its cluster starts.
     CE_DEVICE static void expect(Mbarrier& queued) {
       if constexpr (config::cluster > 1) mbarrier_arrive_expect_tx(queued, sizeof(Words<2>));
     }
@@ -166,7 +166,7 @@ struct Ring {
       if (is_loader && block.rank == 0) push(block);
       return pop<is_loader>(block);
     }
-    /// Beyond the last row when there are no more.
+    /// A row beyond the last one if there are no more.
     template <bool is_loader = false>
     CE_DEVICE int64 pop(const Block& block) {
       wait(block.shared.queued[slot], parity);
@@ -181,23 +181,23 @@ struct Ring {
     }
   };
 
-  /// Clusters that begin together would read together and then write together, for the first rows. So three in four
-  /// begin later, by up to three quarters of what it takes until all have their first row: 16 bytes a cycle come to a
-  /// multiprocessor when all read. The memory is as busy as without.
+  /// Clusters that begin together would first read together and then write together. So three in four begin later, by
+  /// up to three quarters of the time until all have their first row, at 16 bytes a cycle for each multiprocessor when
+  /// all read. The memory is as busy as without the delay.
   CE_DEVICE static void stagger_start(const Block& block) {
     constexpr int groups = 4, bytes_a_cycle = 16,
-                  fewest_rows = 4;  // of a cluster: with fewer it would not pay
+                  fewest_rows = 4;  // rows of a cluster; with fewer the delay would not pay
     constexpr int cycles = slice_vectors * problem::inputs * int(sizeof(Words<4>)) / bytes_a_cycle;
     if (Operation::has_output && block.arguments.rows >= fewest_rows * block.clusters)
       pause(int(block.cluster % groups) * (cycles / groups));
   }
 
-  /// The loader: the slices of all rows, chunk by chunk, into stages that all readers have released.
+  /// The loader: copies the slices of all rows, chunk by chunk, to stages that all readers have released.
   CE_DEVICE static void load_rows(const Block& block) {
     stagger_start(block);
     Stage stage;
     RowQueue queue;
-    bool reused = false;  // the ring has been around once
+    bool reused = false;  // the ring has been filled once
     for (int64 index = queue.template first<true>(block); block.exists(index);
          index = queue.template pop<true>(block)) {
       if (block.rank == 0) queue.push(block);
@@ -219,7 +219,7 @@ struct Ring {
     }
   }
 
-  /// The statistics of all blocks about one row after the other.
+  /// The merged statistics of all blocks for one row after the other.
   struct ClusterReduction {
     int slot = 0, parity = 0;
 
@@ -227,8 +227,8 @@ struct Ring {
       slot = message_slots == 2 ? slot ^ 1 : slot + 1 < message_slots ? slot + 1 : 0;
       if (slot == 0) parity ^= 1;
     }
-    /// Sends statistics to every block of the cluster. By every warp of the team that reduces.
-    /// \param warp  of all of the cluster's
+    /// Sends statistics to every block of the cluster. By every warp of the reducing team.
+    /// \param warp  index among all warps of the cluster
     CE_DEVICE void publish(const Block& block, int warp, const Stats& stats, Element target_logit,
                            const ChunkMarks& marks = {}) const {
       Mbarrier& published = block.shared.published[slot];
@@ -245,7 +245,7 @@ struct Ring {
           RowMessage::about(stats, target_logit, marks).send(place, published, lane_index());
       }
     }
-    /// Merges what all warps of the cluster have published; the operation is finalized, unless the row is constant.
+    /// Merges the messages of all warps of the cluster, and finalizes the operation unless the row is constant.
     /// \return marks of this block's chunks
     CE_DEVICE ChunkMarks receive(const Block& block, Operation& operation, bool constant) const {
       wait(block.shared.published[slot], parity);
@@ -254,7 +254,7 @@ struct Ring {
       operation.finalize(read(block, operation, marks));
       return marks.of_warp();
     }
-    /// What was published, for the operation to send to other ranks, which gets its target's logit. By whole warps.
+    /// The merged messages, for the operation to send to other ranks; sets its target's logit. By whole warps.
     CE_DEVICE Stats read(const Block& block, Operation& operation, ChunkMarks& marks) const {
       const RowMessage(&about_row)[messages] = block.shared.about_row[slot];
       Element target_logit{};
@@ -268,7 +268,7 @@ struct Ring {
         }
         if constexpr (Stats::exponentials) total.max = maximum(total.max, received[i].max);
       }
-      const bool have_maxima = operation.needs_maximum();  // else all are 0
+      const bool have_maxima = operation.needs_maximum();  // otherwise all maxima are 0
       if (have_maxima)
         rescale_warp<lanes, roles.finalizes_apart>(total, operation.factor());
       else
@@ -292,7 +292,7 @@ struct Ring {
 
     CE_DEVICE ChunkReducer(const Block& of, int t) : block(of), thread(t) {}
     CE_DEVICE void begin(const Slice&, const Operation&) {}
-    /// A chunk of a row that is not constant, whose stage is full; releases it.
+    /// Adds a chunk of a row that is not constant, whose stage is full, and releases the stage.
     CE_DEVICE void add(Operation& operation, Stats& stats, const Slice& slice, int chunk,
                        const Stage& stage) const {
       static_assert(!caps_in_ring);
@@ -305,7 +305,7 @@ struct Ring {
     CE_DEVICE ChunkMarks end(Stats&) const { return {}; }
   };
 
-  /// A team that writes nothing: reduces its block's slice of all rows.
+  /// A team that does not write: it reduces its block's slice of all rows.
   /// \param leads   whether this warp leads the row
   /// \param finish  gets the operation, the reduction over the cluster and whether the row is constant
   template <class Reducer = ChunkReducer, class Leads, class Finish>
@@ -356,8 +356,8 @@ struct Ring {
         block, thread, [] { return false; }, [](Operation&, const ClusterReduction&, bool) {});
   }
 
-  /// The kernel: all rows of this block.
-  /// \param work  what the warps behind the first one do; thread 0 of them is the first of the second warp
+  /// The kernel: processes all rows of this block.
+  /// \param work  the code of the warps behind the first one; its thread 0 is the first thread of the second warp
   template <class Work>
   CE_DEVICE static void run(const Arguments& arguments, const Work& work) {
     Shared& shared = shared_memory<Shared, roles.finalizes_apart>();
@@ -378,7 +378,7 @@ struct Ring {
     }
     shared.weights.load(arguments, rank);
     block_barrier();
-    if constexpr (config::cluster > 1) {  // every block has started: there is shared memory to write to
+    if constexpr (config::cluster > 1) {  // every block has started, so its shared memory may be written
       cluster_arrive();
       cluster_wait();
     }
@@ -392,10 +392,10 @@ struct Ring {
     if constexpr (config::cluster > 1) {  // no block may end while others send to it
       cluster_arrive();
       cluster_wait();
-    } else if constexpr (Operation::exchanges) {  // end_rows() speaks for all warps
+    } else if constexpr (Operation::exchanges) {  // end_rows() needs all warps to be done
       block_barrier();
     }
-    // The last cluster leaves the counters as it found them.
+    // The last cluster resets the counters.
     if (rank == 0 && thread_index() == 0) {
       Workspace& workspace = *arguments.workspace;
       if (atomic_add(&workspace.finished_clusters, 1) == block.clusters - 1) {

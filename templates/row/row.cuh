@@ -57,7 +57,7 @@ struct Vector {
     }
     return v;
   }
-  /// The same with another value at one place, if that is not negative.
+  /// One value in all elements but one, whose index is not negative and has another value.
   CE_DEVICE Vector with(int place, float value) const {
     const uint32 other = filled(value).data.word[0];
     Vector v = *this;
@@ -101,7 +101,7 @@ struct Vector {
       return maximum(pair.low, pair.high);
     }
   }
-  /// The same bits.
+  /// The same bits as another type.
   template <class Other>
   CE_DEVICE Vector<Other, n> as() const {
     return {data};
@@ -120,7 +120,7 @@ struct Vector {
   }
 };
 
-/// A vector of one 16-bit element: what remains when input and output share no boundary.
+/// A vector of one 16-bit element: used if input and output share no boundary.
 template <class T>
 requires(sizeof(T) == 2) struct Vector<T, 1> {
   T data;
@@ -162,7 +162,7 @@ struct Elements {
   }
 };
 
-/// Where a row is in memory.
+/// The memory of a row.
 template <class T>
 struct Row {
   const T* in[problem::inputs];

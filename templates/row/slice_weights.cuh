@@ -1,5 +1,5 @@
-// The weights of the classes of a block's slice in shared memory: from L2, for each row, they would be more bytes than the
-// logits.
+// The weights of the classes of a block's slice in shared memory: reading them from L2 for each row would take more
+// bytes than the logits.
 #pragma once
 #include "row/operation.cuh"
 
@@ -17,7 +17,7 @@ struct SliceWeights<Partition, cluster, Operation, true> {
   static constexpr int plane = pieces > 1 ? columns / pieces : 0;
   alignas(16) Weight of[columns];
 
-  /// Planes of the first, the second, ... pieces of all vectors: neighbouring lanes read neighbouring pieces, from
+  /// Planes of the first, the second, ... pieces of all vectors: neighbouring lanes read neighbouring pieces, which use
   /// all banks.
   CE_DEVICE static int index_of(int i) {
     if constexpr (plane == 0) return i;
@@ -33,7 +33,7 @@ struct SliceWeights<Partition, cluster, Operation, true> {
       if (column >= 0 && column < problem::columns) of[index_of(i)] = first[column];
     }
   }
-  /// The operation reads columns of the slice from here; those of edges may lie elsewhere.
+  /// Makes the operation read columns of the slice from here; weights of edges may be elsewhere.
   CE_DEVICE void attach(Operation& operation, int rank) const {
     operation.weights = {of, origin(rank), plane};
   }

@@ -1,24 +1,24 @@
-// The statistics that a thread, a warp or a block has of a row, and how they are merged.
+// The statistics of a row in a thread, a warp or a block, and how they are merged.
 //
 // Sums of exponentials follow the online recurrence (Milakov and Gimelshein, 2018, "Online normalizer
 // calculation for softmax"): the sum with the smaller maximum is rescaled to the larger one,
 //
 //     (m1, s1) + (m2, s2) = (m, s1 exp(m1 - m) + s2 exp(m2 - m))  with  m = max(m1, m2)
 //
-// The statistics of nothing but -infinity are (-infinity, 0). +infinity and NaN make the sum NaN, which then
-// reaches every result of the row, as in PyTorch.
+// The statistics of only -infinity are (-infinity, 0). +infinity and NaN make the sum NaN, which then reaches every
+// result of the row, as in PyTorch.
 #pragma once
 #include "row/exponent.cuh"
 #include "row/layout.cuh"
 
 namespace ce {
 
-/// Behind every row: the largest int.
+/// A column behind every row: the largest int.
 constexpr int no_column = 0x7fffffff;
 
-/// A sum over many threads. Adding within a thread rounds little, since its own sum is small beside the whole; merging
-/// rounds more, and happens up to a dozen times. So in f32 `low` keeps the rounding errors of merges (TwoSum; Knuth,
-/// 1969, "The Art of Computer Programming", volume 2, 4.2.2).
+/// A sum over many threads. Adding within a thread rounds little, since its own sum is small compared with the total;
+/// merging rounds more, and happens up to a dozen times. So in f32 `low` keeps the rounding errors of merges (TwoSum;
+/// Knuth, 1969, "The Art of Computer Programming", volume 2, 4.2.2).
 template <bool is_narrow>
 struct CompensatedSum;
 template <>
@@ -52,11 +52,11 @@ struct CompensatedSum<false> {
   CE_DEVICE CompensatedSum of_lane(int mask) const {
     return {shuffle_xor(value, mask), shuffle_xor(low, mask)};
   }
-  /// An infinite sum has no `low` that is a number.
+  /// With an infinite sum, `low` is not a number.
   CE_DEVICE float total() const { return low == low ? value + low : value; }
 };
 
-/// The sum of exponential x exponent, from which the entropy of the row follows. Takes no memory where it is not used.
+/// The sum of exponential x exponent, from which the entropy of the row follows. Takes no memory if it is not used.
 template <bool used>
 struct Moment {
   CE_DEVICE static float of_exponentials() { return 0.f; }
@@ -66,22 +66,21 @@ struct Moment<true> {
   float moment = 0.f;
   CE_DEVICE float of_exponentials() const { return moment; }
 };
-/// The product of an exponential with its exponent; 0 where the exponential is.
+/// The product of an exponential with its exponent; 0 if the exponential is 0.
 CE_DEVICE float moment_of(float power, float exponent) { return power * at_least(exponent, -256.f); }
 
-/// \tparam members  those that are used: `max` and `sum`; `dot`, with exponentials also `weight`; `largest` and `argmax`;
-///                  `moment`
+/// \tparam members  members in use: `max` and `sum`; `dot`, with exponentials also `weight`; `largest` and `argmax`;
+///                                   `moment`
 template <StatsMembers members>
 struct SoftmaxStats : Moment<members.moment> {
   static constexpr bool exponentials = members.exponentials, dots = members.dots, indices = members.indices,
                         moments = members.moment;
 
   float max = -infinity();
-  float sum = 0.f;  ///< of the exponentials, as Exponent(max, c) gives them
-  CompensatedSum<narrow>
-      dot;  ///< sum of weight x value; with exponentials of weight x exponent to the base e
+  float sum = 0.f;                ///< sum of the exponentials given by Exponent(max, c)
+  CompensatedSum<narrow> dot;     ///< sum of weight x value; with exponentials of weight x exponent in base e
   CompensatedSum<narrow> weight;  ///< sum of the weights
-  float largest = -infinity();    ///< logit
+  float largest = -infinity();    ///< the largest logit
   int argmax = no_column;         ///< the first column that holds it
 
   /// Rescales the sums to a maximum that is not smaller.
@@ -92,25 +91,25 @@ struct SoftmaxStats : Moment<members.moment> {
       const float shift = exponent.exponent_of_maximum(max), factor = Exponent::power(shift);
       if constexpr (moments) this->moment = multiply_add(at_least(shift, -256.f), sum, this->moment) * factor;
       sum *= factor;
-      // No weight, or one of 0, stays so however far the maxima are apart.
+      // A weight of 0 stays 0 however far the maxima are apart.
       if constexpr (dots)
         if (const float moved = weight.total(); moved != 0.f)
           dot.value = multiply_add(moved, exponent.logarithm_of_maximum(finite_or_zero(max)), dot.value);
       max = larger;
     }
   }
-  /// The first of the largest logits so far, and of others.
+  /// Keeps the first of the largest logits, among the ones so far and others.
   CE_DEVICE void observe(float logit, int column) {
     if (logit > largest || (logit == largest && column < argmax)) {
       largest = logit;
       argmax = column;
     }
   }
-  /// NaN is larger than infinity: it is one whose column, less 2^31, comes before all others.
+  /// Treats NaN as larger than infinity: its column minus 2^31 comes before all others.
   CE_DEVICE void observe_nan(int column) {
     if (column != no_column) observe(infinity(), column - no_column - 1);
   }
-  /// The first NaN, else the first of the largest logits; the first column where all are -infinity.
+  /// The column of the first NaN, else of the first largest logit; the first column if all are -infinity.
   CE_DEVICE int first_largest() const { return argmax == no_column ? 0 : argmax & no_column; }
   /// \param c  the factor of the exponents
   CE_DEVICE void merge(const SoftmaxStats& other, float c) {
@@ -121,7 +120,7 @@ struct SoftmaxStats : Moment<members.moment> {
     next.rescale(larger, c);
     add(next);
   }
-  /// merge() where both have the same maximum.
+  /// merge() if both have the same maximum.
   CE_DEVICE void add(const SoftmaxStats& other) {
     if constexpr (exponentials) {
       sum += other.sum;
@@ -131,7 +130,7 @@ struct SoftmaxStats : Moment<members.moment> {
     if constexpr (dots) dot.merge(other.dot);
     if constexpr (indices) observe(other.largest, other.argmax);
   }
-  /// The members in use, word for word: what a message holds.
+  /// The members in use, word by word: the contents of a message.
   static constexpr int words = members.words(narrow);
   template <class Visit>
   CE_DEVICE void each(Visit& visit) {
@@ -159,7 +158,7 @@ struct SoftmaxStats : Moment<members.moment> {
   }
 };
 
-/// The sum over lanes, as warp_sum() of device.cuh.
+/// The sum over lanes, like warp_sum() of device.cuh.
 template <int width = lanes, bool is_narrow>
 CE_DEVICE CompensatedSum<is_narrow> warp_sum(CompensatedSum<is_narrow> x) {
 #pragma unroll
@@ -167,8 +166,8 @@ CE_DEVICE CompensatedSum<is_narrow> warp_sum(CompensatedSum<is_narrow> x) {
   return x;
 }
 
-/// Gives all parts of the warp their common maximum.
-/// \tparam at_once  by one instruction, where there is one for all lanes
+/// Sets the maximum of all lanes of the warp to their common one.
+/// \tparam at_once  by one instruction, if there is one for all lanes
 template <int width = lanes, bool at_once = false, class Stats>
 CE_DEVICE void rescale_warp(Stats& stats, float c) {
   if constexpr (Stats::exponentials)
@@ -177,7 +176,7 @@ CE_DEVICE void rescale_warp(Stats& stats, float c) {
 
 /// \tparam rescaled       all lanes have the same maximum
 /// \tparam weights_known  the caller knows the sum of the weights
-/// \param c              the factor of the exponents; the maximum comes first, so that each lane rescales once
+/// \param c              the factor of the exponents; maxima are merged first, so that each lane rescales once
 template <int width = lanes, bool rescaled = false, bool weights_known = false, class Stats>
 CE_DEVICE Stats warp_merge(Stats stats, float c) {
   if constexpr (!rescaled) rescale_warp<width>(stats, c);

@@ -1,13 +1,13 @@
-// Some vectors of a row in the registers of one thread, and what every operation does with them.
+// Some vectors of a row in the registers of one thread, and common operations on them.
 #pragma once
 #include "row/operation.cuh"
 
 namespace ce {
 
-/// Vectors first + thread, first + thread + threads, ... of a row, as far as they lie before `end`.
-/// \tparam whole     begin and end are those of the row; then most checks are decided at compile time
-/// \tparam together  neighbouring threads that find out together whether the tile is full
-/// \tparam plain     that it is full, without the target, and simple, the caller finds out before it is added
+/// Vectors first + thread, first + thread + threads, ... of a row, as far as they are before `end`.
+/// \tparam whole     begin and end are those of the row; then most checks are done at compile time
+/// \tparam together  number of neighbouring threads that determine together whether the tile is full
+/// \tparam plain     the caller determines before adding that the tile is full, without the target, and simple
 template <class T, class Partition, int size, int threads, bool whole, int together = threads,
           bool plain = false>
 struct Tile {
@@ -15,7 +15,7 @@ struct Tile {
   static constexpr int count = size, vec = Partition::elements;
   static constexpr bool is_whole = whole, is_plain = plain;
   const Partition partition;
-  int begin, vector;  ///< of elements[0] of the first of the threads together, and of this one
+  int begin, vector;  ///< elements[0] of the first of these threads, and of this one
   int end;
   Elements<T, vec> elements[size];
 
@@ -38,7 +38,7 @@ struct Tile {
     return (Partition::exact || !Partition::from_line || begin >= partition.first) &&
            begin + ((size - 1) * threads + together) <= end;
   }
-  /// The same as fill() where most tiles are full: one check instead of one for each vector.
+  /// Like fill() if most tiles are full: one check instead of one for each vector.
   template <class Read>
   CE_DEVICE void fill_mostly_full(float padding, const Read& read) {
     if (full()) {
@@ -55,13 +55,13 @@ struct Tile {
     for (int i = 0; i < size; ++i)
       if (inside(i)) row.template write<modifier>(column_of(i), outputs);
   }
-  /// Whether the tile has that column, or would have if its vectors were all inside.
+  /// Whether the tile contains that column, or would if all its vectors were inside.
   CE_DEVICE bool holds(int column) const {
     if constexpr (plain) return false;
     const int distance = column - column_of(0);
     return distance >= 0 && distance < size * threads * vec && distance / vec % threads == 0;
   }
-  /// Overwrites the first input where the tile has that column.
+  /// Overwrites the first input in that column, if the tile contains it.
   CE_DEVICE void replace(int column, float value) {
     if (!holds(column)) return;
     const int distance = column - column_of(0);
@@ -80,7 +80,7 @@ struct Tile {
     return (past || v >= partition.first) && (reaches || v < end);
   }
   CE_DEVICE int column_of(int i) const { return partition.column_of(vector + i * threads); }
-  /// \param visit  gets i and the number of its vector
+  /// \param visit  gets i and the index of its vector
   template <class Visit>
   CE_DEVICE void each_inside(const Visit& visit) const {
     if (full()) {
@@ -94,7 +94,7 @@ struct Tile {
   }
 };
 
-/// The edge element of a thread (row.cuh), as a tile of its own.
+/// The edge element of a thread (row.cuh), as a separate tile.
 template <class T>
 struct Edge {
   static constexpr int count = 1, vec = 1;
@@ -115,7 +115,7 @@ struct Edge {
   CE_DEVICE int column_of(int) const { return column; }
 };
 
-/// The outputs of a tile, of those vectors that are inside.
+/// Writes the outputs of a tile, for vectors that are inside.
 template <bool is_fast, Store modifier, class Operation, class T, class Tile>
 CE_DEVICE void write_inside(const Operation& operation, const Row<T>& row, const Tile& tile) {
 #pragma unroll
@@ -125,7 +125,7 @@ CE_DEVICE void write_inside(const Operation& operation, const Row<T>& row, const
                                    operation.template apply<is_fast>(tile.elements[i], tile.column_of(i)));
 }
 
-/// The outputs of a tile. Most tiles are full, and most outputs have a fast form.
+/// Writes the outputs of a tile. Most tiles are full, and most outputs have a fast form.
 template <Store modifier, class Operation, class T, class Tile>
 CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile, bool fast) {
   if (fast && tile.full()) {
@@ -152,8 +152,8 @@ CE_DEVICE void write_edge(const Operation& operation, const Row<T>& row, const E
                               : operation.template apply<false>(edge.elements[0], edge.column));
 }
 
-/// Sets the output of the target's column right, after the others of the row; by the thread that has written
-/// it before, whose vectors are begin + thread, begin + thread + threads, ... below `end`.
+/// Corrects the output of the target's column, after the others of the row; by the thread that has written it before,
+/// whose vectors are begin + thread, begin + thread + threads, ... below `end`.
 template <Store modifier, int threads, class Operation, class T, class Partition>
 CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, const Partition& partition,
                               int begin, int end, int thread, const Edge<T>& edge) {
@@ -177,8 +177,8 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The first column of the tile where the first input is as wanted.
-/// \tparam T  of the elements, whatever the tile says
+/// The first column of the tile whose first input satisfies the condition.
+/// \tparam T  type of the elements, whatever the tile says
 template <class T = problem::Element, class Tile, class Wanted>
 CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
@@ -194,13 +194,13 @@ CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   return first;
 }
 
-/// Puts the logits of a tile that is not added under their cap, where the operation asks for that.
+/// Puts the logits of a tile that is not added under their cap, if the operation requires that.
 template <class Operation, class Tile>
 CE_DEVICE void cap(const Operation& operation, Tile& tile) {
   if constexpr (Operation::caps) operation.cap(tile);
 }
 
-/// The statistics now know the tile's largest logit, if they keep that.
+/// Adds the tile's largest logit to the statistics, if they keep it.
 template <class Stats, class Tile>
 CE_DEVICE void observe_largest(Stats& stats, const Tile& tile) {
   if constexpr (Stats::indices)
@@ -208,7 +208,7 @@ CE_DEVICE void observe_largest(Stats& stats, const Tile& tile) {
       stats.observe(largest, first_where(tile, [&](float x) { return x == largest; }));
 }
 
-/// The statistics now have a maximum that is not smaller than the tile's.
+/// Raises the maximum of the statistics to at least the tile's.
 template <class Operation, class Stats, class Tile>
 CE_DEVICE void rescale_to(const Operation& operation, Stats& stats, const Tile& tile) {
   if constexpr (Stats::exponentials) {
@@ -220,7 +220,7 @@ CE_DEVICE void rescale_to(const Operation& operation, Stats& stats, const Tile& 
   }
 }
 
-/// Adds the tile to the statistics; its logits are under their cap afterwards. Whether it is simple.
+/// Adds the tile to the statistics and puts its logits under their cap. Returns whether it is simple.
 template <class Operation, class Stats, class Tile>
 CE_DEVICE bool extend(const Operation& operation, Stats& stats, Tile& tile) {
   rescale_to(operation, stats, tile);

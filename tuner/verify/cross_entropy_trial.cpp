@@ -26,12 +26,12 @@ float CrossEntropyOption::Trials::*amounts_of(Rows rows) {
                                  : &Trials::confident;
 }
 
-/// Inputs of one trial, and what the reference makes of them.
+/// Inputs of one trial, and the reference's results.
 class CrossEntropyTrial {
  public:
   CrossEntropyTrial(const Problem& problem, Rows rows, Random& random)
       : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
-    // Of a transformed logit in f32: that of the hyperbolic tangent.
+    // Error of a transformed logit in f32, from the hyperbolic tangent.
     logit_error_ = 1e-6 * static_cast<double>(amount_of(&CrossEntropyFlags::softcap, builder_.arguments()));
     place_shard();
     inputs_ = {.columns = classes_,
@@ -68,14 +68,15 @@ class CrossEntropyTrial {
     if (has_losses(problem_.operation)) add_results(reference);
     builder_.add_scratch();
     if (!has_losses(problem_.operation) && is_sharded(problem_.operation))
-      reference.bad_targets = 0;  // the kernel that merges counts them
+      reference.bad_targets = 0;  // the merge kernel counts them
     builder_.expect_status(status_of(reference));
     if (problem_.gradient) expect_gradient(std::move(reference));
     return builder_.take();
   }
 
  private:
-  /// Where the columns lie among the classes. Those of a wide shard's neighbours are few, since f64 takes its time.
+  /// Chooses the range of this shard's columns among the classes. A wide shard's neighbours have few classes, since f64
+  /// is slow.
   void place_shard() {
     classes_ = problem_.columns;
     if (!is_sharded(problem_.operation)) return;
@@ -100,7 +101,7 @@ class CrossEntropyTrial {
     return own;
   }
 
-  /// Rounds to the dtype, places the problem's columns, and has what all classes hold.
+  /// Rounds to the dtype, lays out the problem's columns, and keeps the values of all classes.
   [[nodiscard]] TrialMatrix matrix(std::vector<double> values, const Placement& placement) const {
     if (!is_sharded(problem_.operation)) return builder_.matrix(std::move(values), placement);
     std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(problem_.dtype)));
@@ -111,7 +112,7 @@ class CrossEntropyTrial {
     return own;
   }
 
-  /// What is read of the shards of each row, or left of this one.
+  /// Adds the statistics: read for all shards of each row, or written for this one.
   void add_statistics() {
     if (!is_sharded(problem_.operation)) return;
     const auto of_rows = [&](std::int64_t first, std::int64_t count) {
@@ -171,7 +172,7 @@ class CrossEntropyTrial {
       if (problem_.has.row_scales) units.push_back(unit_of_row(static_cast<std::int64_t>(units.size())));
       const std::vector<double> own = quantities_of(row, problem_);
       quantities.insert(quantities.end(), own.begin(), own.end());
-      // Sums of products lose in proportion to their terms, which the largest logit bounds.
+      // Sums of products have errors in proportion to their terms, which the largest logit bounds.
       const double logit =
           std::isfinite(row.largest)
               ? std::abs(row.largest) * std::max(1., inputs_.amounts[&CrossEntropyFlags::scale])
@@ -189,7 +190,7 @@ class CrossEntropyTrial {
                    scales_.empty() ? 1. : scales_[static_cast<std::size_t>(row)]);
   }
 
-  static constexpr std::int64_t shard_width = 7;  ///< of all ranks' but the last
+  static constexpr std::int64_t shard_width = 7;  ///< columns of each rank but the last
 
   void fill_logits(std::span<double> row, std::int64_t index) {
     switch (rows_) {
@@ -216,13 +217,13 @@ class CrossEntropyTrial {
     }
   }
 
-  /// So much that the rounding of the row's logsumexp shows, where what that loses is kept.
+  /// Large enough that the rounding error of a row's logsumexp is visible, if it is an output.
   [[nodiscard]] double offset_of(std::int64_t index) const {
     const bool keeps = problem_.has.lse_low_out || problem_.has.saved_lse_low;
     return keeps && problem_.dtype == DType::f32 && !problem_.has.softcap && index % 3 == 1 ? 4096 : 0;
   }
 
-  /// 6 to 12; where the small losses are not added to those of others, also targets of middling probability.
+  /// 6 to 12; also targets of middling probability, unless small losses are added to those of other rows.
   [[nodiscard]] double nines(std::int64_t index) const {
     if (index % 9 >= 7 && !sums_losses(problem_)) return index % 9 == 7 ? 0.5 : 0.;
     return static_cast<double>(6 + index % 7);
@@ -296,7 +297,7 @@ class CrossEntropyTrial {
     builder_.add_vector(std::string(input.tensor), argument_of(input), DType::f32, values);
   }
 
-  /// What the forward leaves for the backward.
+  /// Results of the forward that the backward reads.
   void add_saved() {
     CrossEntropyInputs inputs = inputs_;
     inputs.gradient = false;
@@ -321,20 +322,20 @@ class CrossEntropyTrial {
   }
 
   void add_results(const CrossEntropyReference& reference) {
-    // Of a logsumexp; the z-loss squares it.
+    // Error of a logsumexp; the z-loss squares it.
     const auto& of_lse =
         cross_entropy_outputs.at(place_in<cross_entropy_outputs>(&CrossEntropyFlags::lse_out)).tolerance;
     const double lse_error = of_lse.absolute + of_lse.absolute_of_logits * logit_error_;
     std::vector<float> z_slack, slack, logprob_slack, low_slack;
     for (const double lse : reference[&CrossEntropyFlags::lse_out]) {
       const double size = std::isfinite(lse) ? std::abs(lse) : 0.;
-      // The logsumexp that a kernel rounds may be the next number.
+      // A kernel may round the logsumexp to the neighbouring number.
       low_slack.push_back(static_cast<float>(size * 0x1p-23));
       z_slack.push_back(
           problem_.has.z_loss
               ? static_cast<float>(2 * inputs_.amounts[&CrossEntropyFlags::z_loss] * size * lse_error)
               : 0.f);
-      // A difference from a logsumexp that is given is rounded as its terms are.
+      // A difference from a given logsumexp is rounded like its terms.
       logprob_slack.push_back(problem_.has.given_lse ? static_cast<float>(2e-7 * size + 2 * logit_error_)
                                                      : 0.f);
       constexpr float largest_weights = 4;
@@ -342,8 +343,8 @@ class CrossEntropyTrial {
     }
     if (!problem_.has.z_loss && !problem_.has.given_lse) slack.clear();
     if (!problem_.has.given_lse) logprob_slack.clear();
-    // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
-    // of probabilities comes from the logsumexp.
+    // The loss of a class has only terms of equal sign, so small losses are as exact as large ones. The loss of
+    // probabilities is a difference from the logsumexp.
     const double relative = 1e-5 + 4 * logit_error_ + scaling_error();
     const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute, slack);
@@ -362,7 +363,7 @@ class CrossEntropyTrial {
     }
   }
 
-  /// Of the probability to a power: f32 rounds its logarithm, of 20 or so.
+  /// Error of a probability to a power: f32 rounds its logarithm, of 20 or so.
   [[nodiscard]] double scaling_error() const {
     return inputs_.amounts[&CrossEntropyFlags::token_scaling] * 2e-5 +
            (problem_.has.token_scaling ? 20 * logit_error_ : 0.);
@@ -394,10 +395,9 @@ class CrossEntropyTrial {
         terms.insert(terms.end(), row + first_class_, row + first_class_ + problem_.columns);
       reference.gradient_terms = std::move(terms);
     }
-    // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
-    // sum.
+    // Errors of f32 arithmetic: the rounded exponent of exp(x - max), at most 126 in units of log2, and the sum.
     double relative = 2e-5 + 4 * logit_error_ + scaling_error();
-    // In 16 bits exponents, which grow with the cap, and slopes are in f16 (logits.cuh, docs/accuracy.md).
+    // With 16-bit elements, exponents, which grow with the cap, and slopes are in f16 (logits.cuh, docs/accuracy.md).
     if (problem_.has.softcap && problem_.dtype != DType::f32)
       relative += 0x1p-12 * (1.1 * inputs_.amounts[&CrossEntropyFlags::softcap] + 1);
     const bool single_terms = !problem_.has.smoothing && !problem_.probabilities && !problem_.has.z_loss &&
@@ -410,7 +410,7 @@ class CrossEntropyTrial {
 
   TrialBuilder builder_;
   const Problem problem_;
-  std::int64_t first_class_ = 0, classes_ = 0;  ///< of the columns; and of all shards
+  std::int64_t first_class_ = 0, classes_ = 0;  ///< of the columns; and the number in all shards
   const Rows rows_;
   Random& random_;
   double logit_error_ = 0;
@@ -418,7 +418,7 @@ class CrossEntropyTrial {
   TrialMatrix logits_, probabilities_;
   std::vector<std::int64_t> targets_;
   std::vector<double> weights_, scales_, upstream_, lse_, lse_low_, logprob_, entropy_;
-  std::map<std::string_view, std::vector<double>> row_inputs_;  ///< by the names of their tensors
+  std::map<std::string_view, std::vector<double>> row_inputs_;  ///< by tensor name
 };
 
 }  // namespace

@@ -7,14 +7,14 @@
 
 namespace ce::generator {
 
-/// What rows a trial has.
+/// The kinds of rows in a trial.
 enum class Rows : std::uint8_t {
   ordinary,
   extreme,
   confident,  ///< the probability of the target is next to 1
 };
 
-/// At problem.rows rows.
+/// A trial with problem.rows rows.
 [[nodiscard]] Trial cross_entropy_trial(const Problem& problem, Rows rows, Random& random);
 
 }  // namespace ce::generator

@@ -7,7 +7,7 @@
 namespace ce::generator {
 namespace {
 
-/// An element as it is stored, and its value.
+/// The stored type of an element, and its value.
 template <class T>
 struct Plain {
   using Stored = T;

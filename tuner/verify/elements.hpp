@@ -12,13 +12,13 @@ namespace ce::generator {
 
 /// The element at `index` of an array. Exact for integers below 2^53.
 [[nodiscard]] double read_element(DType dtype, const std::byte* array, std::int64_t index) noexcept;
-/// The elements at first, first + step, ...
+/// Reads the elements at first, first + step, ...
 void read_elements(DType dtype, const std::byte* array, std::int64_t first, std::int64_t step,
                    std::span<double> values) noexcept;
 
-/// Rounds to nearest even; integers must be whole.
+/// Writes an element, rounded to nearest even; integers must be whole.
 void write_element(DType dtype, std::byte* array, std::int64_t index, double value) noexcept;
-/// To the elements at first, first + step, ...; `values` are then what the array holds.
+/// Writes the elements at first, first + step, ...; `values` receives the rounded values.
 void write_elements(DType dtype, std::byte* array, std::int64_t first, std::int64_t step,
                     std::span<double> values) noexcept;
 

@@ -12,7 +12,7 @@
 namespace ce::generator {
 namespace {
 
-/// Beyond this, sums in f32 on the way to a value may have overflowed.
+/// Beyond this, intermediate f32 sums may have overflowed.
 constexpr double overflows_on_the_way = 1e36;
 
 /// The rare cases: NaN, infinities, and values that are too large for the dtype or for f32 sums.
@@ -54,7 +54,7 @@ std::optional<std::string> wrong_value(const Trial& trial, const Expected& expec
   return std::nullopt;
 }
 
-/// Looks at every element of the tensor that is not expected to have a value.
+/// Checks every element of the tensor that has no expected value.
 std::optional<std::string> wrong_place(const TrialTensor& tensor, const Expected& expected,
                                        std::span<const std::byte> bytes) {
   const auto size = static_cast<std::size_t>(size_of(expected.dtype));

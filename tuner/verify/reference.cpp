@@ -15,7 +15,7 @@ double largest_of(std::span<const double> row) {
   return max;
 }
 
-/// The maximum as something that can be subtracted: -infinity would turn into NaN.
+/// The maximum in a form that can be subtracted: -infinity would give NaN.
 double finite_or_zero(double max) { return max == -infinity ? 0. : max; }
 
 /// terms[i] = exp(x[i] - shift).
@@ -23,12 +23,12 @@ void exponentials(std::span<const double> x, double shift, std::span<double> ter
   for (std::size_t i = 0; i < x.size(); ++i) terms[i] = std::exp(x[i] - shift);
 }
 
-/// weight x value, but 0 where the weight is 0 and the value infinite: what does not count adds nothing.
+/// weight x value, but 0 if the weight is 0 and the value infinite: an element that does not count adds nothing.
 double weighed(double weight, double value) { return weight == 0 && std::isinf(value) ? 0. : weight * value; }
 
 double sum_of(std::span<const double> row) { return std::accumulate(row.begin(), row.end(), 0.); }
 
-/// The logarithm below which a scaling counts as 0: products of f32 with less would lose what they have.
+/// Scalings below e to this power count as 0: f32 products with smaller numbers would lose their precision.
 constexpr double least_scaling = -32;
 
 /// One call of cross_entropy(), row by row.
@@ -81,10 +81,10 @@ class CrossEntropy {
     return in_.upstream.size() == 1 ? in_.upstream[0] : in_.upstream[row];
   }
 
-  /// lse - z: exact also where the logits are so large that the logsumexp cannot tell their number.
+  /// lse - z: exact even if the logits are so large that the logsumexp loses the number of equal ones.
   [[nodiscard]] double surprisal(std::size_t column) const { return log_sum_ - (z_[column] - shift_); }
 
-  /// Of the mean.
+  /// Divisors of the mean.
   void find_divisors() {
     if (in_.reduction != Reduction::mean) return;
     double counted = in_.targets.empty() ? static_cast<double>(rows_) : 0., weighed = counted;
@@ -149,13 +149,13 @@ class CrossEntropy {
       entropy_ = in_.entropy[row];
       return;
     }
-    entropy_ = sum_ == 0 ? not_a_number : log_sum_;  // of nothing but -infinity there is none
+    entropy_ = sum_ == 0 ? not_a_number : log_sum_;  // a row of only -infinity has no entropy
     for (std::size_t i = 0; i < width_; ++i)
       if (q_[i] != 0) entropy_ -= q_[i] / sum_ * (z_[i] - shift_);
   }
 
   void add_target(std::size_t row, std::size_t target) {
-    // Of the exponentials of the target and of all others.
+    // The sum of the exponentials of the target and of all others.
     const double own = q_[target],
                  rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
     const double distance = saved_ && !in_.logprob.empty() ? -in_.logprob[row] : surprisal(target);
@@ -178,7 +178,7 @@ class CrossEntropy {
                  [&](std::size_t i) { return share * weight(i) / divisor_; });
 
     const double pull = hard * others + share * weight(target) / divisor_;
-    // With a saved logsumexp, which is rounded to f32, the probability of the others is a difference.
+    // With a saved logsumexp, which is rounded to f32, the probability of the other classes is a difference.
     const double lost = saved_ ? pull + hard * q_target : pull;
     put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost,
         {.probability = q_target, .logarithm = logprob_});
@@ -197,8 +197,7 @@ class CrossEntropy {
                  [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
   }
 
-  /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the
-  /// amplitude
+  /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the amplitude
   template <class Part>
   void put_gradient(std::size_t row, double amplitude, double size, const Part& part) {
     for (std::size_t i = 0; i < width_; ++i) {
@@ -207,7 +206,7 @@ class CrossEntropy {
     }
   }
 
-  /// The gradient of a transformed logit, as that of the logit.
+  /// Converts the gradient of a transformed logit to that of the logit.
   struct Class {
     double probability, logarithm;
   };
@@ -221,8 +220,8 @@ class CrossEntropy {
     }
     if (!in_.entropy_upstream.empty() && q != 0) {
       sum -= in_.entropy_upstream[row] * q * (of.logarithm + entropy_);
-      // Of a confident row both are next to 0, and the entropy is a difference of sums of about 1. What is rounded under
-      // a cap is absolute in the logarithm.
+      // For a confident row both are next to 0, and the entropy is a difference of sums of about 1. Rounding under a
+      // cap is an absolute error of the logarithm.
       const double of_sums = cap_ > 0 ? 1 : 0.1;
       all_terms +=
           std::abs(in_.entropy_upstream[row]) * q * (std::abs(of.logarithm) + std::abs(entropy_) + of_sums);
@@ -239,12 +238,12 @@ class CrossEntropy {
   const double logit_scale_ = in_.amounts[&CrossEntropyFlags::scale];
   const double token_scaling_ = in_.amounts[&CrossEntropyFlags::token_scaling];
   const bool saved_;                    ///< the logsumexp is an input
-  double weights_ = 0;                  ///< their sum
-  double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
-  // Of the row: transformed logits, exp(z - shift), and their sum; 1 where the logsumexp was saved.
+  double weights_ = 0;                  ///< the sum of all weights
+  double divisor_ = 1, z_divisor_ = 1;  ///< divisors of losses and of z-losses
+  // Members for the current row: transformed logits, exp(z - shift), and their sum; 1 if the logsumexp was saved.
   std::vector<double> z_, q_;
   double scale_ = 1, shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
-  double logprob_ = 0, entropy_ = 0, factor_ = 1;  ///< of loss and gradient
+  double logprob_ = 0, entropy_ = 0, factor_ = 1;  ///< factor on loss and gradient
   CrossEntropyReference result_;
 };
 

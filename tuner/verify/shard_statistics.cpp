@@ -18,29 +18,29 @@ bool has_dots(const Problem& problem) { return problem.probabilities || problem.
 bool has_indices(const Problem& problem) { return problem.has.argmax_out || problem.has.hit_out; }
 bool has_moment(const Problem& problem) { return problem.has.entropy_out || problem.has.entropy_upstream; }
 
-/// How exponents are made of logits (templates/row/exponent.cuh).
+/// The exponent of a logit (templates/row/exponent.cuh).
 struct Exponents {
-  float unit, c;  ///< z = unit u; an exponent is c u, less the shift's
+  float unit, c;  ///< z = unit u; the exponent is c u minus that of the shift
   bool to_base_two;
 
   Exponents(const Problem& problem, float unit_of_row)
       : unit(unit_of_row),
         c((is_narrow(problem) ? 1.4426950408889634f : 1.f) * unit),
         to_base_two(is_narrow(problem)) {}
-  /// What is subtracted from z where u is at its maximum.
+  /// The value of z to subtract, if u is at its maximum.
   [[nodiscard]] double shift(float max) const {
     const float finite = max == -std::numeric_limits<float>::infinity() ? 0.f : max;
     const double largest = static_cast<double>(finite) * static_cast<double>(unit);
     const float s = finite * c;
     if (!to_base_two || std::abs(s) >= 0x1p30f) return largest;
-    // Exponents are c u - s: that of the maximum is not quite 0.
+    // Exponents are c u - s; that of the maximum is not exactly 0.
     return largest - (static_cast<double>(finite) * static_cast<double>(c) - static_cast<double>(s)) * ln_2;
   }
-  /// Exponents are so many times those to the base e.
+  /// The factor from exponents to the base e.
   [[nodiscard]] double of_e() const { return to_base_two ? 1 / ln_2 : 1; }
 };
 
-/// visit(member) for each quantity; a member of two words is visited with true.
+/// Calls visit(member) for each quantity; for a member of two words, visit(member, true).
 template <class Visit>
 void each_quantity(const Problem& problem, const Visit& visit) {
   const bool sums = !is_narrow(problem);
@@ -52,18 +52,18 @@ void each_quantity(const Problem& problem, const Visit& visit) {
 }
 
 double plain(double x) { return std::isfinite(x) || x == -infinity ? x : not_a_number; }
-/// Of a sum of exponentials beside a maximum so far above them that f32 may have nothing of it.
+/// The logarithm of a sum of exponentials; -infinity if f32 may lose it beside a much larger maximum.
 double known(double log_sum) {
   constexpr double least =
-      -85.25;  // no difference of two logits at a trial's caps; f32 has less than e^-87 only in part
+      -85.25;  // logits under a trial's cap differ by less; below e^-87 f32 loses precision
   return log_sum < least ? -infinity : log_sum;
 }
-/// Of a shard with NaN or +infinity nothing but the argmax means anything.
+/// For a shard with NaN or +infinity, only the argmax is meaningful.
 bool is_broken(double max, double log_sum) {
   return !(std::isfinite(max) || max == -infinity) || std::isnan(log_sum) || log_sum == infinity;
 }
 
-/// Where a row has none the words are those of 1: the kernel that merges them makes NaN of the row.
+/// A row with an invalid scale has the words of scale 1: the merge kernel makes the row NaN.
 double scale_of_row(double scale, double row_scale) {
   const double product = scale * row_scale;
   return is_scale(product) ? product : 1;
@@ -96,7 +96,7 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
     if (part != 0) of.dot += part * z;
     parts.push_back(part);
     all.push_back(z);
-    // The target's own NaN is found where all is merged.
+    // The target's own NaN is detected by the merge.
     if (std::isnan(x) ? of.argmax >= 0 && column != target : x > of.largest && of.argmax >= 0) {
       of.largest = std::isnan(x) ? infinity : x;
       of.argmax = std::isnan(x) ? column - two_to_31 : column;
@@ -208,7 +208,7 @@ void read_quantities(std::span<const std::uint32_t> words, const Problem& proble
     }
     quantities[place] = plain(value);
     if (broken) quantities[place] = not_a_number;
-    if (quantity == &ShardStatistics::dot) quantities[place] = 0;  // until its weight is known
+    if (quantity == &ShardStatistics::dot) quantities[place] = 0;  // set when its weight is known
     for (std::size_t second = place + 1; second < next; ++second) quantities[second] = 0;
   });
   if (has_indices(problem)) {

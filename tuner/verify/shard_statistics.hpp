@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What ranks tell each other about rows (templates/operations/shard.cuh), in f64.
+/// Statistics of rows that ranks exchange (templates/operations/shard.cuh), in f64.
 
 #include <cstdint>
 #include <span>
@@ -12,35 +12,36 @@
 
 namespace ce::generator {
 
-/// Of one row of a shard. Rank by rank the words depend on the kernel that found them; this does not.
+/// Statistics of one row of a shard, independent of how a kernel encodes them as words.
 struct ShardStatistics {
-  double target = 0, slope = 1;  ///< transformed logit of the target, -infinity in another shard; du/dy there
-  double max = 0;                ///< largest transformed logit, that of the target with it
+  double target = 0, slope = 1;  ///< the target's transformed logit, or -infinity in another shard; its du/dy
+  double max = 0;                ///< largest transformed logit, target included
   double lse = 0;                ///< without the target
-  double log_sum = 0;            ///< the same, less the maximum where that is finite
-  double dot = 0, weight = 0;    ///< sums of w z and w, or of w p' z and w p'; with the target
-  double dot_below = 0;          ///< the former of z less the maximum, in which nothing cancels
-  double entropy = 0;            ///< of the classes without the target among themselves
-  double largest = 0;            ///< logit
-  std::int64_t argmax = 0;       ///< among the classes of all shards; less 2^31 where that logit is NaN
+  double log_sum = 0;            ///< the same minus the maximum, if that is finite
+  double dot = 0, weight = 0;    ///< sums of w z and w, or of w p' z and w p'; target included
+  double dot_below = 0;          ///< sum of w (z - max), in which nothing cancels
+  double entropy = 0;            ///< entropy of the distribution over the classes without the target
+  double largest = 0;            ///< the largest logit
+  std::int64_t argmax = 0;       ///< among the classes of all shards; minus 2^31 if that logit is NaN
 };
 
-/// Of one row of `inputs`, whose columns are the classes of all shards.
+/// Statistics of one row of `inputs`, whose columns are the classes of all shards.
 /// \param first, count  the classes of the shard
 [[nodiscard]] ShardStatistics shard_statistics(const CrossEntropyInputs& inputs, std::int64_t row,
                                                std::int64_t first, std::int64_t count);
 
-/// What the logits of the row in the words are multiplied by: the cap, or the row's scale.
-/// \param arguments  the amounts of the options
+/// The factor of a row's logits in the words: the cap, or the row's scale.
+/// \param arguments  have the amounts of the options
 [[nodiscard]] float unit_of(const Problem& problem, const Arguments& arguments, double row_scale = 1);
 
-/// The words of the row as a kernel could leave them. A quantity takes the same places in the words of every row.
+/// Words of the row as a kernel could write them. A quantity has the same index in the words of every row.
 [[nodiscard]] std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& problem,
                                                   float unit);
 
-/// The quantities in the places of their words; 0 in a second word. What is not finite is NaN, but for -infinity.
+/// The quantities at the indices of their words; 0 for a second word. Values that are not finite are NaN, except
+/// -infinity.
 [[nodiscard]] std::vector<double> quantities_of(const ShardStatistics& row, const Problem& problem);
-/// The same from words that a kernel left.
+/// Decodes words that a kernel wrote.
 void read_quantities(std::span<const std::uint32_t> words, const Problem& problem, float unit,
                      std::span<double> quantities);
 

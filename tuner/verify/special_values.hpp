@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers that kernels must carry through: they stand in trial values and come out of the reference.
+/// Special numbers that kernels must propagate: they occur in trial inputs and in reference results.
 
 #include <limits>
 

@@ -12,7 +12,7 @@
 namespace ce::generator {
 namespace {
 
-/// A block of values that repeats, its length no multiple of a row.
+/// A block of values that is repeated; its length is no multiple of a row.
 template <class Fill>
 std::vector<std::byte> pattern(DType dtype, std::size_t most_bytes, const Fill& fill) {
   const std::size_t bytes = std::min((std::size_t{1} << 20) + 16 * 37, most_bytes);
@@ -27,11 +27,11 @@ std::vector<double> filled(std::int64_t size, double value) {
   return std::vector<double>(static_cast<std::size_t>(size), value);
 }
 
-/// What makes a kernel that is timed alone wait as others make it wait: with as much to do on its way as there is to hide
-/// that, the fastest configs are those that are fastest among ranks (docs/ranks.md). A packet takes some 3 us over NVLink to
-/// be seen; and ranks, which begin rows together, end them up to half of a row's time apart.
+/// Delays that make a kernel that is timed alone wait as it would for other ranks: only then are the fastest configs
+/// those that are fastest among ranks, because latency must be hidden (docs/ranks.md). A packet is visible over NVLink
+/// after some 3 us; and ranks, which begin rows together, end them up to half of a row's time apart.
 ExchangeLag lag_of_ranks(const Problem& problem) {
-  constexpr double bytes_of_ns = 3000;  // of the memory of an H100; two thirds of that of an H200
+  constexpr double bytes_of_ns = 3000;  // memory traffic of an H100; two thirds of an H200's
   const double row = 2. * static_cast<double>(problem.columns * size_of(problem.dtype)) / bytes_of_ns;
   return {.least = 3000, .of_cluster = static_cast<unsigned>(row / 2)};
 }
@@ -71,7 +71,7 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
       builder.add_statistics_result();
       return;
     }
-    if (exchanges(problem.operation)) {  // with itself, late
+    if (exchanges(problem.operation)) {  // it exchanges with itself, with a delay
       builder.add_exchange(std::vector<std::vector<std::uint32_t>>(1), 0, lag_of_ranks(problem));
     } else {
       const auto words = static_cast<std::size_t>(ranks * problem.rows * statistics_words(problem));
@@ -81,7 +81,7 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
     }
   }
   if (problem.operation == Operation::cross_entropy_backward) {
-    // Nearly that of the normal deviates with standard deviation 2 that the rows hold.
+    // Close to the logsumexp of normal deviates with standard deviation 2, which the rows hold.
     std::vector<double> lse = filled(problem.rows, log_columns + 2);
     builder.add_vector("lse", argument_of(&CrossEntropyFlags::lse_out), DType::f32, lse);
     return;

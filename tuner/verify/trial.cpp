@@ -15,13 +15,13 @@
 namespace ce::generator {
 namespace {
 
-/// Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the sum.
+/// Error of f32 arithmetic: the rounded exponent of exp(x - max), at most 126 in units of log2, and the sum.
 constexpr double f32_error = 2e-5;
-/// Of the sum of many values, in proportion to the sum of their magnitudes.
+/// Error of a sum of many values, relative to the sum of their magnitudes.
 constexpr double sum_error = 1e-6;
 
-/// Rows of a verification trial: few when they are wide, and more than one block of the final sum adds up
-/// when they are very narrow.
+/// Rows of a verification trial: few if they are wide, and more than one block of the final sum adds up if they are
+/// very narrow.
 std::int64_t trial_rows(const Problem& problem) {
   const std::int64_t most = problem.columns <= 8 ? 9000 : 48;
   const std::int64_t affordable =
@@ -29,7 +29,7 @@ std::int64_t trial_rows(const Problem& problem) {
   return std::min(affordable, std::max<std::int64_t>(problem.rows, 12));
 }
 
-/// visit(row, index) for each row of a dense matrix.
+/// Calls visit(row, index) for each row of a dense matrix.
 template <class Visit>
 void each_row(std::vector<double>& values, std::int64_t columns, const Visit& visit) {
   const auto width = static_cast<std::size_t>(columns);
@@ -62,7 +62,7 @@ Trial forward_trial(const Problem& problem, bool extreme, Random& random) {
   return builder.take();
 }
 
-/// The gradient is a difference, and so is as exact as its terms.
+/// The gradient is a difference, so its error is that of its terms.
 std::vector<float> backward_slack(std::span<const double> dy, std::span<const double> y, bool logarithm,
                                   std::int64_t columns) {
   std::vector<float> slack(dy.size());
@@ -114,8 +114,8 @@ Trial backward_trial(const Problem& problem, bool extreme, Random& random) {
   return builder.take();
 }
 
-/// One dense row; the smallest tile decides how many blocks of a `read` write a word, and where the row is
-/// smaller than that, the first has it all.
+/// One dense row. The smallest tile determines how many blocks of a `read` write a word; if the row is smaller than
+/// that, the first block reads all of it.
 Trial ceiling_trial(Problem problem, Random& random) {
   problem.rows = 1;
   TrialBuilder builder(problem, false);
@@ -159,8 +159,8 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
   Random random(seed);
   Problem small = problem;
   small.rows = trial_rows(problem);
-  // On a thread each, where there are any: millions of values in f64 are most of what a search waits for before it can
-  // look at a kernel.
+  // Each trial is made on its own thread, if possible: computing millions of values in f64 is most of the time that a
+  // search waits for its first kernel.
   std::vector<std::future<Trial>> made;
   const auto make = [&](const auto& trial) {
     made.push_back(

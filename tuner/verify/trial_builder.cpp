@@ -14,8 +14,7 @@
 namespace ce::generator {
 namespace {
 
-/// What comes out as 0 although it is not: half of the smallest step, and what f32 loses beneath its normal
-/// range.
+/// Values that f32 may round to 0: half of the smallest step, and values below its normal range.
 double smallest_step(DType dtype) {
   return dtype == DType::f16 ? 0x1p-24 : is_floating(dtype) ? 0x1p-124 : 0.;
 }
@@ -116,8 +115,7 @@ void TrialBuilder::add_scratch() {
                    .arguments = {offsetof(Arguments, status)},
                    .initial = bytes_of(TargetStatus{0, std::numeric_limits<long long>::max()}),
                    .changes = true});
-  // Variants that hand out rows need its counters whatever the problem: zero between calls, and so again
-  // after each.
+  // Variants with a row queue need its counters for every problem: zero between calls, and so again after each.
   constexpr std::size_t counters = offsetof(Workspace, count);
   const auto bytes =
       static_cast<std::size_t>(std::max<std::int64_t>(workspace_bytes(problem()), sizeof(Workspace)));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Puts a trial together, tensor by tensor.
+/// Builds a trial, tensor by tensor.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace ce::generator {
 
-/// How much later than it tells of a row a kernel hears of it, in nanoseconds (PeerExchange).
+/// Nanoseconds until a kernel receives the row that it has sent (PeerExchange).
 struct ExchangeLag {
   unsigned least = 0, of_cluster = 0;
 };
 
 /// A [rows, columns] tensor in host memory.
 struct TrialMatrix {
-  std::vector<double> values;    ///< dense, as the dtype holds them
-  std::vector<std::byte> bytes;  ///< where they are placed, with poison in between
+  std::vector<double> values;    ///< dense, rounded to the dtype
+  std::vector<std::byte> bytes;  ///< laid out in memory, with poison in between
 };
 
 class TrialBuilder {
@@ -35,44 +35,45 @@ class TrialBuilder {
   [[nodiscard]] const Arguments& arguments() const noexcept { return trial_.arguments; }
   [[nodiscard]] const Placements& at() const noexcept { return placements_; }
 
-  /// Rounds `values` to the dtype and places them.
+  /// Rounds `values` to the dtype and lays them out.
   [[nodiscard]] TrialMatrix matrix(std::vector<double> values, const Placement& placement) const;
 
   std::size_t add(TrialTensor tensor);
 
-  /// The first input, and the output where that is the same memory. `initial` is repeated.
+  /// Adds the first input, and the output if it is the same memory. `initial` is repeated.
   void add_input(std::vector<std::byte> initial);
   void add_second(std::vector<std::byte> initial);
-  /// Where it is not the input.
+  /// Adds an output that is not the input.
   void add_output();
 
-  /// A one-dimensional input, rounded to the dtype, as are the values on return.
+  /// Adds a one-dimensional input. `values` is rounded to the dtype.
   void add_vector(std::string name, std::size_t argument, DType dtype, std::span<double> values);
-  /// A one-dimensional output with poison behind it. Returns its tensor.
+  /// Adds a one-dimensional output with poison behind it. Returns its tensor.
   std::size_t add_result(std::string name, std::size_t argument, DType dtype, std::int64_t size);
-  /// The workspace, the status of targets where there are any, and parts where the rows are few.
+  /// Adds the workspace, the status of targets if there are any, and partial results if there are few rows.
   void add_scratch();
 
-  /// Of the output.
+  /// Expects values in the output.
   void expect_matrix(std::vector<double> values, double relative, double absolute,
                      std::vector<float> slack = {});
-  /// Of the last result added.
+  /// Sets the slack of the last expectation.
   void expect_result(std::vector<double> values, double relative, double absolute,
                      std::vector<float> slack = {});
   void expect_bytes(ExpectedBytes bytes) { trial_.expected_bytes.push_back(std::move(bytes)); }
   void expect_status(const TargetStatus& status);
 
-  /// Of the last result added: of rows in so many words.
+  /// Makes the last expectation one of statistics, with that many words a row.
   void expect_statistics(std::vector<double> quantities, std::vector<float> slack, std::int64_t words,
                          std::vector<float> units);
-  /// The place of the problem's columns among the classes of all shards.
+  /// Sets the position of the problem's columns among the classes of all shards.
   void set_shard(std::int64_t first_class, std::int64_t classes, std::int64_t ranks);
-  /// [ranks, rows, statistics_words()], which the kernel reads.
+  /// Adds [ranks, rows, statistics_words()], which the kernel reads.
   void add_statistics(std::span<const std::uint32_t> words);
-  /// The words that it leaves, with poison behind them.
+  /// Adds the words that the kernel writes, with poison behind them.
   void add_statistics_result();
-  /// Memory in which all ranks but `own` have told of their rows already, for one call. This rank tells itself.
-  /// \param words  of each rank, [rows, statistics_words()]; empty for `own`
+  /// Adds memory in which all ranks except `own` have sent their rows already, for one call. The kernel sends the rows
+  /// of `own`.
+  /// \param words  words of each rank, [rows, statistics_words()]; empty for `own`
   void add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own,
                     const ExchangeLag& lag);
 

@@ -7,7 +7,7 @@
 namespace ce::generator {
 namespace {
 
-/// Rows that follow each other. \param gap  elements behind rows and, where there are any, behind batches
+/// Contiguous rows. \param gap  elements behind each row and, if there are any, behind each batch
 Placement of_rows(const Problem& problem, bool shifted, std::int64_t batch_rows, std::int64_t gap) {
   const int size = size_of(problem.dtype);
   const std::int64_t per_boundary = 16 / size;
@@ -15,7 +15,7 @@ Placement of_rows(const Problem& problem, bool shifted, std::int64_t batch_rows,
   Placement placement{.offset = static_cast<std::size_t>(shifted ? size : 0), .layout = {row, 0, 1}};
   std::int64_t elements = problem.rows * row;
   if (problem.batched) {
-    // As in logits[:, :-1, :], a row is left out behind each batch.
+    // As in logits[:, :-1, :], one row is skipped behind each batch.
     placement.layout.batch = (batch_rows + 1) * row + gap;
     elements = ceil_div(problem.rows, batch_rows) * placement.layout.batch;
   }
@@ -43,7 +43,7 @@ Placement of_columns(const Problem& problem, std::int64_t batch_rows, std::int64
   return placement;
 }
 
-/// Of a timing: a few large batches.
+/// For timing: a few large batches.
 std::int64_t tight_batch(const Problem& problem) {
   return problem.strided ? std::min<std::int64_t>(problem.rows, 4096)
                          : std::max<std::int64_t>(ceil_div(problem.rows, 4), 1);
@@ -55,7 +55,7 @@ Placements placements(const Problem& problem, bool padded) {
   Placements placed;
   placed.batch_rows = !problem.batched ? 0 : padded ? 3 : tight_batch(problem);
   const std::int64_t gap = !padded ? 0 : problem.strided ? 1 : 16 / size_of(problem.dtype);
-  // Of class `element` the matrices do not all lie alike: the input does not lie like the others.
+  // In the class `element` the matrices must not all have the same alignment: the input differs.
   const auto place = [&](bool shifted, std::int64_t gaps) {
     return problem.strided                         ? of_columns(problem, placed.batch_rows, gaps * gap)
            : problem.alignment == Alignment::dense ? of_dense_rows(problem, gaps * gap)

@@ -12,10 +12,10 @@ namespace {
 
 constexpr double deviation = 2;
 
-/// The first class whose weight is 0, and every eighth after it.
+/// The first class with weight 0; every eighth class after it has it, too.
 constexpr std::size_t class_without_weight = 3;
 
-/// Of bf16, that is a logit whose product with log2(e) overflows f32.
+/// A fraction of the dtype's lowest value. In bf16, that is a logit whose product with log2(e) overflows f32.
 constexpr double share_of_lowest = 0.75;
 
 const std::array<double, 4096>& normals() {
@@ -51,7 +51,7 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 1:
       for (double& x : row) x *= extremes.saturating ? 3 : largest / 100;
       break;
-    case 2:  // whole threads and warps see nothing else than what is masked, in one of the usual ways
+    case 2:  // whole threads and warps see only masked values, in one of the usual ways
       for (double& x : row)
         if (&x != &any)
           x = std::array{-infinity, extremes.lowest, share_of_lowest * extremes.lowest}[index / 8 % 3];
@@ -59,11 +59,11 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 3: std::ranges::fill(row, -infinity); break;
     case 4: std::ranges::fill(row, -largest); break;
     case 5: any = not_a_number; break;
-    case 6:  // under a cap no larger than what saturates it, too
+    case 6:  // also under a cap no larger than the saturating logit
       if (extremes.saturating) any_of(row, random) = largest;
       any = infinity;
       break;
-    case 7:  // a probability next to 1; and a masked class, whose weight is 0
+    case 7:  // a probability next to 1; and a masked class with weight 0
       any = 60;
       if (row.size() > class_without_weight && &row[class_without_weight] != &any)
         row[class_without_weight] = index / 8 % 2 == 0 ? -infinity : extremes.lowest;
@@ -76,7 +76,7 @@ double large_logit(DType dtype) noexcept { return dtype == DType::f16 ? 3e4 : 1e
 void fill_confident(std::span<double> row, double nines, std::int64_t target, Random& random) {
   fill_normal(row, random);
   constexpr double narrowed = 0.5 / deviation;
-  // The others, of standard deviation 1/2, have an expected sum of exponentials of (C - 1) exp(1/8).
+  // The expected sum of exponentials of the others, of standard deviation 1/2, is (C - 1) exp(1/8).
   const double others = std::log(std::max(1., static_cast<double>(row.size() - 1))) + 0.125;
   const double gap = others + nines * std::log(10.);
   for (double& z : row) z = narrowed * z - gap / 2;
@@ -106,7 +106,7 @@ void fill_extreme_gradient(std::span<double> dy, std::span<double> y, std::int64
   fill_softmax_output(y, std::ssize(y), logarithm, random);
   const auto at = static_cast<std::size_t>(random.below(std::ssize(dy)));
   const std::size_t end = dy.size() - 1;
-  // One element decides the sum: a kernel that leaves it out is wrong in all of the row.
+  // One element dominates the sum: a kernel that skips it is wrong in the whole row.
   const auto only = [&](std::size_t i) {
     std::ranges::fill(dy, 0.);
     dy[i] = 1000;
@@ -150,7 +150,7 @@ void fill_upstream(std::span<double> upstream, Random& random) {
 std::int64_t target_for(std::int64_t row, std::int64_t columns, bool bad, Random& random) {
   if (bad && row % 32 == 9) return columns;
   if (bad && row % 32 == 11) return -1;
-  // Where rows come in kinds of eight, no kind is always ignored.
+  // Rows come in kinds of eight; no kind is always ignored.
   if (row % (bad ? 9 : 8) == 4) return trial_ignore_index;
   if (row % 8 == 1) return 0;
   if (row % 8 == 2) return columns - 1;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Is a kernel right?
+/// Verifies kernels.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ce::tuner {
 
-/// Runs kernels of one problem on inputs that would expose a wrong one, against the reference in f64.
+/// Runs kernels of one problem on inputs that expose a wrong kernel, and compares with the f64 reference.
 class Verifier {
  public:
   Verifier(runtime::Device& device, const generator::Problem& problem, std::uint64_t seed)
@@ -24,14 +24,15 @@ class Verifier {
     for (generator::Trial& trial : trials) trials_.emplace_back(device, std::move(trial));
   }
 
-  /// What is wrong, in words; nothing when the kernel is right. It runs on all inputs, whatever it makes of the first.
-  /// \throws DeviceError where it faults
+  /// The error, in words; nothing if the kernel is right. Runs all trials, even if the first one fails.
+  /// \throws DeviceError if it faults
   [[nodiscard]] std::optional<std::string> mismatch(const Kernel& kernel) {
-    // On a thread each, where there are any: that takes longer than the kernels, and the next one runs meanwhile.
+    // Each trial is compared on its own thread, if possible: that takes longer than the kernels, and the next kernel
+    // runs meanwhile.
     std::vector<std::future<std::optional<std::string>>> compared;
     for (TrialMemory& trial : trials_) {
-      // The device may hold a cluster for each of the few rows, so that none would take a second one. Once with rows
-      // enough for each to use its places again, then as it is launched.
+      // The device may hold a cluster for each of the few rows, so that no cluster would process a second row. So run
+      // once with few clusters, which then reuse their shared memory, and once with the normal launch.
       const std::int64_t clusters =
           compared.empty() ? std::max<std::int64_t>(1, trial.trial().problem.rows / 6) : 0;
       compared.push_back(std::async([&of = trial.trial(), tensors = trial.run(kernel, clusters)] {

@@ -9,7 +9,7 @@ from ce import _files
 
 
 def main() -> None:
-    """Becomes ``ce-tune`` with the arguments of this process."""
+    """Replaces this process by ``ce-tune`` with the same arguments."""
     command = str(_files.command())
     os.execv(command, [command, *sys.argv[1:]])
 

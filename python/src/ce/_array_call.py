@@ -1,4 +1,4 @@
-"""What a call of :mod:`ce.array` borrows of its arrays, and how the C interface takes them."""
+"""The arrays of a call of :mod:`ce.array`, in the form of the C interface."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _DTYPES = {
 
 
 def _dtype_text(code: int, bits: int, lanes: int) -> str:
-    """A dtype of DLPack in words."""
+    """The name of a DLPack dtype."""
     kinds = ("int", "uint", "float", "handle", "bfloat", "complex", "bool")
     text = f"{kinds[code]}{bits}" if code < len(kinds) else f"the DLPack dtype {code} of {bits} bits"
     return text if lanes == 1 else f"{text} in vectors of {lanes}"
 
 
 class Call:
-    """The arrays of one call: borrowed, on one device, as the C interface takes them."""
+    """The arrays of one call: borrowed, on one device, in the form of the C interface."""
 
     def __init__(self, operation: str, context: Context | None, stream: Any) -> None:
         self._where = f"ce.array.{operation}"
@@ -56,18 +56,18 @@ class Call:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the axes before the last, of the first array."""
+        """The sizes of the first array without its last axis."""
         assert self._shape is not None
         return self._shape[:-1]
 
     @property
     def columns(self) -> int:
-        """Of the first array."""
+        """The last size of the first array."""
         assert self._shape is not None
         return self._shape[-1]
 
     def borrow(self, name: str, array: Any, is_written: bool = False) -> Array:
-        """An array until the end of the call."""
+        """Borrows an array until the end of the call."""
         borrowed = self._stack.enter_context(Array(f"{self._where}: {name}", array, self.stream))
         where = borrowed.name
         if is_written and borrowed.is_read_only:
@@ -126,7 +126,7 @@ class Call:
         return ctypes.pointer(view)
 
     def vector(self, name: str, array: Any, sizes: tuple[int, ...], is_written: bool = False) -> Any:
-        """One element after the other, of such sizes."""
+        """An array of these sizes as a vector."""
         if array is None:
             return None
         borrowed = self.borrow(name, array, is_written)
@@ -150,7 +150,7 @@ class Call:
         return ctypes.pointer(view)
 
     def one(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """A single element."""
+        """An array of one element as a vector."""
         if array is None:
             return None
         borrowed = self.borrow(name, array, is_written)
@@ -159,7 +159,7 @@ class Call:
         return self._vector(borrowed)
 
     def result(self, name: str, array: Any, reduction: str) -> Any:
-        """A loss that is written: one of each row, or one."""
+        """The output of a loss as a vector: one element for each row, or one."""
         if reduction == "none":
             return self.vector(name, array, self.sizes, is_written=True)
         return self.one(name, array, is_written=True)
@@ -173,7 +173,7 @@ class Call:
         return self._vector(borrowed)
 
     def upstream(self, array: Any) -> Any:
-        """One of each row, or one."""
+        """An upstream gradient as a vector: one element for each row, or one."""
         if array is None:
             return None
         borrowed = self.borrow("upstream", array)
@@ -204,7 +204,7 @@ class Call:
         given = None if options is None else byref(options)
         context = self._chosen_context()
         _c.require(function(context.handle, given, byref(tensors), self.stream, None))
-        if any(array.is_copied for array in self._borrowed):  # a copy lives no longer than the call
+        if any(array.is_copied for array in self._borrowed):  # a copy only lives until the end of the call
             context.synchronize(self.stream)
 
 

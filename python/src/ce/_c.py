@@ -111,20 +111,20 @@ class BadTargets(Sized):
 
 
 def tensors(*names: str) -> type[Sized]:
-    """A struct of so many tensors."""
+    """The type of a struct with these tensors."""
     fields = [("struct_size", c_size_t), *((name, POINTER(Tensor)) for name in names)]
     return type("Tensors", (Sized,), {"_fields_": fields})
 
 
 def loss_options(*amounts: str) -> type[Sized]:
-    """A struct of the options of cross entropy, with these amounts."""
+    """The type of a struct of cross entropy's options with these amounts."""
     fields = [("struct_size", c_size_t), ("ignore_index", c_int64), ("reduction", c_int32)]
     return type("LossOptions", (Sized,), {"_fields_": [*fields, *((name, c_float) for name in amounts)]})
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library with the types of what it is asked for."""
+    """Loads the library and declares the functions that the package uses."""
     loaded = ctypes.CDLL(str(_files.library("libce_c.so")))
     loaded.ce_version.restype = c_char_p
     loaded.ce_last_error.restype = c_char_p
@@ -165,7 +165,7 @@ def library() -> ctypes.CDLL:
 
 
 def last_error() -> Exception:
-    """The calling thread's latest failure as an exception of the type that Python users expect."""
+    """The calling thread's latest failure, as an exception of the usual Python type."""
     details = ErrorDetails()
     library().ce_last_error_details(ctypes.byref(details))
     message = "ce: " + (details.message or b"unknown failure").decode(errors="replace")
@@ -185,6 +185,6 @@ def last_error() -> Exception:
 
 
 def require(status: int) -> None:
-    """Raises what a status says."""
+    """Raises the error of a status."""
     if status != SUCCESS:
         raise last_error()

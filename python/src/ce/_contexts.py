@@ -1,4 +1,4 @@
-"""The contexts of :mod:`ce.array`, and the streams it is given."""
+"""The contexts and streams of :mod:`ce.array`."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def stream_handle(where: str, stream: Any) -> int:
 class Context:
     """A device, a database and the kernels chosen so far. Threads may share one.
 
-    Close it when no call uses it and its work is done; ``with`` does, and so does the end of the process. A child of
-    ``fork()`` makes its own.
+    Close it when no call uses it and its work is done; a ``with`` block and the end of the process close it, too. A
+    child of ``fork()`` makes its own.
 
     Args:
         device: "cuda", "cuda:1" or "host"; None: as the environment variable CE_DEVICE says, else the current GPU.
@@ -142,20 +142,20 @@ class Context:
 
     @property
     def handle(self) -> c_void_p:
-        """Of the C interface. Raises ValueError where the Context was closed."""
+        """The handle for the C interface. Raises ValueError if the Context was closed."""
         if not self._handle:
             raise ValueError("ce.array.Context: it was closed")
         return self._handle
 
     @property
     def compiled(self) -> int:
-        """How many kernels it had to compile."""
+        """Number of kernels that it had to compile."""
         count = c_int32()
         _c.require(_c.library().ce_compiled(self.handle, byref(count)))
         return count.value
 
     def check(self) -> None:
-        """Waits for the default stream, and raises IndexError where a target was out of range since the last check."""
+        """Waits for the default stream, and raises IndexError if a target was out of range since the last check."""
         _c.require(_c.library().ce_check_all(self.handle, None))
 
     def synchronize(self, stream: Any = None) -> None:
@@ -163,7 +163,7 @@ class Context:
         _c.require(_c.library().ce_synchronize(self.handle, stream_handle("ce.array.Context.synchronize", stream)))
 
     def close(self) -> None:
-        """Frees it. The work that was enqueued with it must have ended. Does nothing the second time."""
+        """Frees the context. Enqueued work must have ended. Closing it again does nothing."""
         self._handle = c_void_p()
         self._destroy()
 
@@ -177,7 +177,7 @@ class Context:
 
 
 def _destroy(handle: int, process: int) -> None:
-    if process == os.getpid():  # a child of fork() has no part in it
+    if process == os.getpid():  # a child of fork() must not free it
         _c.library().ce_context_destroy(handle)
 
 
@@ -186,7 +186,7 @@ _lock = threading.Lock()
 
 
 def default_context(device: str) -> Context:
-    """Of a device, for calls that name no Context; lives as long as the process."""
+    """The Context of a device for calls without one; lives as long as the process."""
     known = _contexts.get(device)
     if known is not None:
         return known
@@ -197,17 +197,17 @@ def default_context(device: str) -> Context:
 
 
 def host_is_asked_for() -> bool:
-    """By the environment."""
+    """Whether the environment variable CE_DEVICE asks for the host device."""
     return os.environ.get("CE_DEVICE") == "host"
 
 
 def check(device: str = "cuda:0") -> None:
-    """:meth:`Context.check` of calls on a device that named no Context."""
+    """Calls :meth:`Context.check` of the default Context of a device."""
     default_context(device).check()
 
 
 def _forget() -> None:
-    """In a child of fork(). Another thread of the parent may have held the lock."""
+    """Called in a child of fork(): another thread of the parent may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _contexts.clear()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-READ_ONLY, IS_COPIED = 1, 2  # bits of the flags
+READ_ONLY, IS_COPIED = 1, 2  # bits of the DLPack flags
 
 
 class _Device(Structure):
@@ -59,7 +59,7 @@ _is_valid = _capsule_function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_objec
 _pointer = _capsule_function("PyCapsule_GetPointer", c_void_p, ctypes.py_object, ctypes.c_char_p)
 _rename = _capsule_function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 
-# A capsule keeps no copy of its name.
+# A capsule stores a pointer to its name, not a copy
 _KINDS = (
     (b"dltensor_versioned", b"used_dltensor_versioned", _ManagedVersioned),
     (b"dltensor", b"used_dltensor", _Managed),
@@ -67,12 +67,12 @@ _KINDS = (
 
 
 class Array:
-    """Another library's array, borrowed until :meth:`release`: where it lies, what it holds.
+    """An array of another library, borrowed until :meth:`release`: its memory and its type.
 
     Args:
-        name: of the function and the argument, for messages: "ce.array.softmax: input".
-        array: what has ``__dlpack__`` and ``__dlpack_device__``.
-        stream: the CUDA stream, as an integer, on which its contents are to be ready; unused on the CPU.
+        name: name of the function and the argument, for messages: "ce.array.softmax: input".
+        array: an object with ``__dlpack__`` and ``__dlpack_device__``.
+        stream: the CUDA stream, as an integer, on which the contents must be ready; unused on the CPU.
 
     Raises:
         TypeError: it has not.
@@ -100,40 +100,40 @@ class Array:
                 break
         else:
             raise TypeError(f"{name} gave no DLPack capsule")
-        # JAX says nowhere that its arrays are immutable.
+        # JAX arrays are immutable, but do not set the flag.
         self.is_read_only = bool(self._flags & READ_ONLY) or type(array).__module__.split(".")[0] in ("jax", "jaxlib")
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether it lies in memory of the CPU, pinned or not."""
+        """Whether the array is in CPU memory, pinned or not."""
         return self.device_type in (CPU, CUDA_HOST)
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether it lies on a GPU of CUDA."""
+        """Whether the array is on a CUDA GPU."""
         return self.device_type in (CUDA, CUDA_MANAGED)
 
     @property
     def device(self) -> str:
-        """What a Context calls it: "host", "cuda:0", or a name for messages."""
+        """The device's name: "host", "cuda:0", or another name for messages."""
         if self.is_on_cpu:
             return "host"
         return f"cuda:{self.device_id}" if self.is_on_gpu else f"DLPack's device {self.device_type}"
 
     @property
     def is_floating(self) -> bool:
-        """Whether its elements are float or bfloat."""
+        """Whether the elements are float or bfloat."""
         return self.dtype[0] in (2, 4)
 
     @property
     def count(self) -> int:
-        """Its elements."""
+        """The number of elements."""
         return prod(self.shape)
 
     def _take(self, capsule: Any, kind: bytes, used: bytes, struct: type[Structure]) -> None:
         address = _pointer(capsule, kind)
         managed = struct.from_address(address)
-        _rename(capsule, used)  # it is ours from here on
+        _rename(capsule, used)  # this object owns it from here on
         self._address = address
         if managed.deleter:
             self._deleter = _Deleter(managed.deleter)
@@ -146,7 +146,7 @@ class Array:
         self.data = (tensor.data or 0) + tensor.byte_offset
         self.shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
         self.dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
-        if tensor.strides and 0 not in self.shape:  # those of nothing mean nothing
+        if tensor.strides and 0 not in self.shape:  # strides of an empty array have no meaning
             self.strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
         else:
             strides, next_stride = [], 1
@@ -156,7 +156,7 @@ class Array:
             self.strides = tuple(reversed(strides))
 
     def release(self) -> None:
-        """Gives it back, once."""
+        """Releases the array; only the first call has an effect."""
         deleter, self._deleter = self._deleter, None
         if deleter is not None:
             deleter(self._address)

@@ -1,4 +1,4 @@
-"""Where the package's own files are."""
+"""Paths of the package's own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def package() -> Path:
 
 
 def library(name: str) -> Path:
-    """A shared library of the package, whose file name may end in its version.
+    """A shared library of the package; its file name may end in its version.
 
     Raises:
         ImportError: it is not there: the package was not built.

@@ -1,4 +1,4 @@
-"""What the library has done in this process."""
+"""Counters of the library in this process."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from ce import _c
 
 
 class Stats(NamedTuple):
-    """Counts of the process, over all contexts, devices and threads, since it began."""
+    """Counters of the process, over all contexts, devices and threads, since it started."""
 
     calls: int
-    """Calls of operations, those that failed included."""
+    """Calls of operations, including failed ones."""
     known: int
-    """Of these, launched without asking which kernel."""
+    """Those of them that launched without looking up a kernel."""
     tuned: int
     """Problems that were tuned."""
     fallback: int
-    """Problems that got a kernel without a winner; one that got several counts each time."""
+    """Times that a problem got a kernel without a winner."""
     compiled: int
     """Kernels that were compiled."""
     waited: int
-    """Calls that waited for another thread or process that tuned their problem."""
+    """Calls that waited for another thread or process to tune their problem."""
     errors: int
     """Calls that failed."""
 
 
 def stats() -> Stats:
-    """What the library has done in this process so far.
+    """Reads the counters of the library in this process.
 
     The environment variable CE_STATS names a file that gets the same numbers as Prometheus text every few seconds.
 
     Returns:
-        The counts; those of an interval are the differences of two.
+        The counters so far; subtract two results for those of an interval.
 
     Raises:
         ImportError: the package has no library.

@@ -4,5 +4,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     __version__ = version("ce-kernels")
-except PackageNotFoundError:  # not installed: work on ce itself
+except PackageNotFoundError:  # not installed: development of ce itself
     __version__ = "0+unknown"

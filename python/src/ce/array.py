@@ -5,9 +5,9 @@
     ce.array.softmax(x, out=y)                          # along the last axis, on the legacy default stream
     ce.array.cross_entropy(logits, target, loss=l, grad=g, stream=stream)
 
-Outputs are the caller's arrays and are written where they are. A call enqueues and returns; arrays must live until the
-stream is done. JAX arrays are immutable: they are read, not written. Arrays of the CPU are for the host device, which
-is exact and slow, and only where a :class:`Context` of it or CE_DEVICE=host asks for it.
+Outputs are arrays of the caller, and are written in place. A call enqueues its work and returns; arrays must live until
+the stream is done. JAX arrays are immutable: they can only be inputs. CPU arrays need the host device, which is exact
+and slow, and is only used with a :class:`Context` of it or CE_DEVICE=host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 NotTuned = _c.NotTuned
 
-# Structs of ce.h, field for field.
+# Structs of ce.h, with the same fields in the same order.
 _SoftmaxTensors = _c.tensors("input", "output")
 _SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
 _INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
@@ -47,7 +47,7 @@ _CrossEntropyBackwardTensors = _c.tensors(
     "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "lse_low", "entropy", *_INPUTS
 )
 _AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
-_CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # of either direction
+_CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # used forward and backward
 
 
 def softmax(input: Any, *, out: Any, stream: Any = None, context: Context | None = None) -> Any:
@@ -57,7 +57,7 @@ def softmax(input: Any, *, out: Any, stream: Any = None, context: Context | None
         input: [..., columns] of float32, float16 or bfloat16.
         out: of the same sizes and dtype; may be the input.
         stream: a CUDA stream or its address; None: the legacy default stream.
-        context: None: one of the arrays' device.
+        context: None: the default one of the arrays' device.
 
     Returns:
         `out`.
@@ -83,7 +83,7 @@ def _forward(operation: str, input: Any, out: Any, stream: Any, context: Context
 def softmax_backward(
     output_grad: Any, output: Any, *, out: Any, stream: Any = None, context: Context | None = None
 ) -> Any:
-    """The gradient of softmax with respect to its input, from its output and the gradient of that.
+    """The gradient of softmax with respect to its input, from the output and its gradient.
 
     Args:
         output_grad, output: [..., columns].
@@ -98,7 +98,7 @@ def softmax_backward(
 def log_softmax_backward(
     output_grad: Any, output: Any, *, out: Any, stream: Any = None, context: Context | None = None
 ) -> Any:
-    """The same of the logarithm of softmax. See :func:`softmax_backward`."""
+    """The gradient of the logarithm of softmax. See :func:`softmax_backward`."""
     return _backward("log_softmax_backward", output_grad, output, out, stream, context)
 
 
@@ -150,21 +150,21 @@ def cross_entropy(
     Args:
         logits: [..., classes] of float32, float16 or bfloat16.
         target: [...] class indices, int32 or int64; or probabilities as the logits.
-        loss: where the loss goes: [...] for the reduction "none", else one element; float32 or the logits' dtype.
-        grad: where the gradient goes: as the logits; may be the logits.
+        loss: receives the loss: [...] for the reduction "none", else one element; float32 or the logits' dtype.
+        grad: receives the gradient: as the logits; may be the logits.
         weight: [classes], float32 or the logits' dtype.
-        upstream: one element or [...] of the loss's dtype, that multiplies the gradient.
-        z_loss_out: where the z-loss alone goes: as the loss.
-        lse: where logsumexp goes: [...] float32.
-        argmax, hit: where the index of the largest logit (int64), and whether it is the target (uint8 or bool), go.
-        logprob, entropy: where the log-probability of the target, and the entropy, go: [...] float32.
-        row_weight: [...] float32, that multiplies the loss and gradient of each row.
-        row_scale: [...] float32, that multiplies the logits of each row beside logit_scale.
+        upstream: one element or [...] of the loss's dtype, which multiplies the gradient.
+        z_loss_out: receives the z-loss alone: as the loss.
+        lse: receives logsumexp: [...] float32.
+        argmax, hit: receive the index of the largest logit (int64), and whether it is the target (uint8 or bool).
+        logprob, entropy: receive the log-probability of the target, and the entropy: [...] float32.
+        row_weight: [...] float32, which multiplies the loss and gradient of each row.
+        row_scale: [...] float32, which multiplies the logits of each row in addition to logit_scale.
         divisor: one float32 element, by which the reduction "mean" divides.
         entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
-        given_lse: [...] float32: logsumexps that are known; of the logits only those of the targets are read. Without
-            `grad`, label_smoothing, `lse`, `entropy`, `argmax` and `hit`.
-        lse_low: where what logsumexp lost when it was rounded goes: [...] float32.
+        given_lse: [...] float32: known logsumexps; only the logits of the targets are then read. Without `grad`,
+            label_smoothing, `lse`, `entropy`, `argmax` and `hit`.
+        lse_low: receives the rounding error of logsumexp: [...] float32.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
@@ -173,7 +173,7 @@ def cross_entropy(
         logit_scale: multiplies the logits; 1: off.
         token_scaling: loss and gradient of a row are multiplied by its target's probability to this power; 0: off.
         stream: a CUDA stream or its address; None: the legacy default stream.
-        context: None: one of the arrays' device.
+        context: None: the default one of the arrays' device.
 
     Returns:
         `loss`.
@@ -249,13 +249,13 @@ def cross_entropy_backward(
     Args:
         logits, target, weight, row_weight, row_scale, divisor: those of the loss.
         lse: [...] float32.
-        logprob: [...] float32: what the loss wrote. It makes the gradient of confident targets exact, and token_scaling
-            needs it.
-        entropy, entropy_upstream: [...] float32: the entropies that the loss wrote, and their gradients.
+        logprob: [...] float32 from the loss. It makes the gradient of confident targets exact, and token_scaling needs
+            it.
+        entropy, entropy_upstream: [...] float32: the entropies from the loss, and their gradients.
         lse_upstream: [...] float32: the gradients of the logsumexps.
-        lse_low: [...] float32: what the loss wrote. It makes the whole gradient as exact as that of one pass.
-        grad: where the gradient goes: as the logits; may be the logits.
-        upstream: one element or [...], float32 or the logits' dtype, that multiplies the gradient.
+        lse_low: [...] float32 from the loss. It makes the whole gradient as exact as that of one pass.
+        grad: receives the gradient: as the logits; may be the logits.
+        upstream: one element or [...], float32 or the logits' dtype, which multiplies the gradient.
 
     Returns:
         `grad`. Raises what :func:`cross_entropy` does.

@@ -1,4 +1,4 @@
-// Products of 16-bit matrices [rows, depth] x [columns, depth]^T, tile by tile, without a place in memory.
+// Products of 16-bit matrices [rows, depth] x [columns, depth]^T, tile by tile, which are not stored in memory.
 //
 // clang-format off
 //   CE_PRODUCT_KERNEL(name, threads)  an entry point as CE_KERNEL makes them

@@ -1,10 +1,10 @@
 // A product on Hopper's tensor cores. The contract is in product.cuh.
 //
 // One thread of the loading warpgroup fills a ring in shared memory by bulk tensor copies, 64 elements of k a stage, in
-// the layout that wgmma reads: rows of 128 bytes, swizzled. The blocks of a cluster have tiles below each other; each loads
-// its part of the columns' operand into the rings of all. The multiplying warpgroups run on their own: while one is at the
-// end of its tile, the tensor cores are the other's, for as long as the ring holds something for it, or for a whole tile where
-// they take turns.
+// the layout that wgmma reads: rows of 128 bytes, swizzled. The blocks of a cluster have tiles below each other; each
+// loads a slice of the columns' operand into the rings of all. The multiplying warpgroups run independently: while one
+// processes the sums of its tile, the other uses the tensor cores, as long as the ring holds data for it, or for a
+// whole tile if they take turns.
 #pragma once
 #define CE_SUMS_8(i)                                                                         \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
@@ -24,7 +24,7 @@
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110" \
   ", %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124"   \
   ", %125, %126, %127"
-// The operands behind the sums: descriptors of both matrices, and whether the sums are added to.
+// Operands after the sums: descriptors of both matrices, and whether to add to the sums.
 #define CE_WGMMA(columns, type, registers, a_operand, b_operand, adds_operand, ...)                         \
   asm volatile(                                                                                             \
       "{\n"                                                                                                 \
@@ -47,7 +47,7 @@
   else                                                                                             \
     CE_WGMMA("128", type, CE_REGISTERS_64, "%64", "%65", "%66", CE_SUMS_32(0), CE_SUMS_32(32));
 
-/// CE_KERNEL of blocks that share their multiprocessor with no other: registers can be given from warp to warp.
+/// Like CE_KERNEL, for blocks that share their multiprocessor with no other: warps can pass registers to each other.
 #define CE_PRODUCT_KERNEL(name, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments arguments)
 
@@ -66,18 +66,18 @@ CE_DEVICE void warpgroup_multiply(float (&sums)[columns / 2], uint64 a, uint64 b
 }
 CE_DEVICE void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 CE_DEVICE void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Until so many of the last groups are left.
+/// Waits until at most that many of the latest groups are pending.
 template <int left>
 CE_DEVICE void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
-/// The descriptor of rows of 128 swizzled bytes, eight by eight 1024 bytes apart. 32 bytes further along k are 2 more.
+/// The descriptor of rows of 128 swizzled bytes in groups of eight, 1024 bytes apart. Adding 2 moves 32 bytes along k.
 CE_DEVICE uint64 operand_descriptor(uint32 shared) {
   constexpr uint64 swizzled = uint64(1) << 62, eight_rows = uint64(1024 >> 4) << 32, unused = uint64(1) << 16;
   return uint64((shared & 0x3ffff) >> 4) | unused | eight_rows | swizzled;
 }
-/// A box of the matrix, whose first element is at row and column, into the same place of those blocks of the cluster whose
-/// bits are set; it lands at their mbarriers in the place of `barrier`.
+/// Loads a box of the matrix, whose first element is at row and column, to the same offset in those blocks of the
+/// cluster whose bits are set. It completes at their mbarriers with the offset of `barrier`.
 template <bool to_all>
 CE_DEVICE void tensor_load(uint32 shared, const TensorMap& map, int column, int row, uint32 barrier,
                            unsigned short blocks) {
@@ -150,8 +150,9 @@ class Product {
   CE_DEVICE void multiply(float (&sums)[tile.row_blocks()][tile.sums_of_thread()], int64, int64) {
     constexpr int apart = tile.rows_apart();
     const int multiplier = thread_index() / tile.warpgroup, first_row = multiplier * apart;
-    // A warpgroup that waits for a stage must know that the one before it is full: of later phases an mbarrier tells
-    // nothing. So it begins when the other has seen the last stage of its tile. The first one has no other to wait for.
+    // A warpgroup that waits for a stage must know that the previous phase of its mbarrier has ended, since a wait
+    // cannot tell later phases apart. So it begins when the other warpgroup has seen the last stage of its tile. The
+    // first one does not wait.
     if constexpr (turns) mbarrier_wait(turn(multiplier), multiplier == 0 ? turns_ ^ 1 : turns_);
     int before = -1;
     for (int64 k = 0; k < operands_.depth; k += tile.depth) {
@@ -180,7 +181,7 @@ class Product {
       turns_ ^= 1;
     }
     warpgroup_wait<0>();
-    // They are in registers only now.
+    // The sums are in registers only from here on.
 #pragma unroll
     for (auto& of_block : sums)
 #pragma unroll
@@ -191,7 +192,7 @@ class Product {
  private:
   CE_DEVICE Mbarrier& full(int stage) const { return barriers_[stage]; }
   CE_DEVICE Mbarrier& empty(int stage) const { return barriers_[stages + stage]; }
-  /// The mbarrier of a warpgroup's turn: each of its phases ends when the other one's tile is multiplied.
+  /// The mbarrier of a warpgroup's turn: each of its phases ends when the other one has multiplied its tile.
   CE_DEVICE Mbarrier& turn(int multiplier) const { return barriers_[2 * stages + multiplier]; }
   CE_DEVICE void advance() {
     if (++stage_ == stages) {
@@ -199,7 +200,7 @@ class Product {
       phase_ ^= 1;
     }
   }
-  /// All blocks of the cluster load into a stage: each must know that all are done with it.
+  /// All blocks of the cluster load into a stage, so each must know when all blocks have released it.
   CE_DEVICE void release(int stage) const {
     const int thread = thread_index() % tile.warpgroup;
     if constexpr (cluster > 1) {
@@ -208,7 +209,7 @@ class Product {
       mbarrier_arrive(empty(stage));
     }
   }
-  /// No block uses the shared memory of one that has not begun, or has ended.
+  /// Ensures that no block uses the shared memory of one that has not begun or has ended.
   CE_DEVICE void meet() const {
     if constexpr (cluster > 1) {
       cluster_arrive();
@@ -222,7 +223,7 @@ class Product {
   uint32 ring_;
   Mbarrier* barriers_;
   int stage_ = 0, phase_ = 0;
-  int turns_ = 0;  ///< tiles that this warpgroup has multiplied, modulo 2
+  int turns_ = 0;  ///< number of tiles that this warpgroup has multiplied, modulo 2
 };
 
 }  // namespace ce

@@ -1,5 +1,5 @@
-// A product in plain loops, on the host device: every thread makes the sums that it would have on a GPU. The contract is in
-// product.cuh.
+// A product in plain loops for the host device: every thread computes the sums that it would have on a GPU. The
+// contract is in product.cuh.
 #pragma once
 #define CE_PRODUCT_KERNEL(name, threads) CE_KERNEL(name, threads)
 
@@ -33,7 +33,7 @@ class Product {
   }
 
  private:
-  /// 0 outside the matrices, as bulk tensor copies fill in.
+  /// 0 outside the matrices, as with bulk tensor copies.
   CE_DEVICE float product_of(int64 row, int64 column) const {
     if (row >= operands_.rows || column >= operands_.columns) return 0.f;
     const Input* const a = static_cast<const Input*>(operands_.of_rows) + row * operands_.row_stride;

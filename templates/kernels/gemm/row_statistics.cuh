@@ -1,4 +1,4 @@
-// The statistics that kernels/gemm/statistics.cuh leaves of a row, for those who read them.
+// The form of the statistics that kernels/gemm/statistics.cuh writes for a row.
 #pragma once
 #include "operations/logits.cuh"
 #include "operations/shard.cuh"

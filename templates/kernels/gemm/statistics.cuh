@@ -1,14 +1,15 @@
-// What a linear layer's logits say of each row, without the logits in memory: hidden x weight^T + bias, tile by tile, and of
-// each tile the statistics that ranks exchange (operations/shard.cuh). A cluster goes along some columns of its rows, one of
-// `splits` that share them, and leaves a message about each row; the variant `merge` then makes of them what it makes of the
-// messages of ranks.
+// Statistics of a linear layer's logits, without storing the logits: hidden x weight^T + bias, tile by tile, and for
+// each tile the statistics that ranks exchange (operations/shard.cuh). A cluster processes some columns of its rows,
+// one of `splits` that share them, and writes a message about each row; the variant `merge` then merges these messages
+// like those of ranks.
 //
-// Where gradients are wanted (problem::exponentials) each tile leaves its exponentials, too, times the slopes of the logits
-// under a cap, and 0 at the target: times a factor of the row, which is known when all of its tiles are, they are the gradient
-// of the logits (linear/exponentials/factors.cuh). They are taken with respect to a maximum of the row that is given, and a
-// larger one only where they would become too large.
+// If gradients are wanted (problem::exponentials), the kernel also writes each tile's exponentials, multiplied by the
+// slopes of the logits under a cap, and 0 at the target. Multiplied by a factor of the row, which is known after all of
+// its tiles, they are the gradient of the logits (linear/exponentials/factors.cuh). They are relative to a given
+// reference of the row, and to a larger maximum only if they would otherwise become too large.
 //
-// The product is bound by the tensor cores. Statistics are taken of the sums in f32, which no logit's dtype has rounded.
+// The product is bound by the tensor cores. Statistics are computed from f32 sums, which are not rounded to the logits'
+// dtype.
 #pragma once
 #include "kernels/gemm/product.cuh"
 #include "kernels/gemm/row_statistics.cuh"
@@ -22,10 +23,10 @@ using LinearProduct =
     Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster, problem::turns>;
 constexpr ProductTile product_tile = LinearProduct::tile;
 
-/// The number of this warpgroup, among those that multiply.
+/// The index of this warpgroup among those that multiply.
 CE_DEVICE int multiplier_index() { return thread_index() / product_tile.warpgroup; }
 
-/// What a thread knows of a row: the columns that are its own.
+/// A thread's statistics of a row, for its own columns.
 class RowOfThread {
  public:
   CE_DEVICE RowOfThread(const LinearStatisticsArguments& arguments, const Logits& logits, int64 row)
@@ -41,15 +42,15 @@ class RowOfThread {
     }
   }
 
-  /// \param sums   of the tile; those that count no more are -infinity afterwards
-  /// \param first  its first column
+  /// \param sums   sums of the tile; those that must not count any more are -infinity afterwards
+  /// \param first  first column of the tile
   template <int second>
   CE_DEVICE void add(float (&sums)[product_tile.sums_of_thread()], int first) {
     constexpr int count = product_tile.sums_of_row();
     const auto sum = [&](int i) -> float& { return sums[product_tile.place_of(second, i)]; };
     const auto offset = [](int i) { return product_tile.column_of(0, i); };
     const int own = first + product_tile.column_of(thread_index(), 0);
-    const int classes = int(arguments_.call.classes) - own;  // of those that are left
+    const int classes = int(arguments_.call.classes) - own;  // number of classes from the own column on
     const auto class_of = [&](int i) { return own + (offset(i) < classes ? offset(i) : classes - 1); };
 
     if constexpr (problem::bias)
@@ -125,7 +126,7 @@ class RowOfThread {
     if constexpr (problem::exponentials) put_exponentials<second>(sums, first);
   }
 
-  /// Merges the statistics of all lanes that have columns of the row.
+  /// Merges the statistics of all lanes that share the row.
   CE_DEVICE void merge_lanes() {
     shard_.stats = warp_merge<neighbours>(shard_.stats, factor());
 #pragma unroll
@@ -137,7 +138,7 @@ class RowOfThread {
       }
     }
   }
-  /// The message of the part; and one that says nothing in each place that the part's band has no split for.
+  /// Writes the message, and neutral messages for splits that the band does not have.
   CE_DEVICE void put(const ProductSchedule::Part& part) {
     const Arguments& call = arguments_.call;
     if (!exists_) return;
@@ -154,13 +155,13 @@ class RowOfThread {
   static constexpr int neighbours = 4;  ///< lanes that share a row
 
   CE_DEVICE float factor() const { return exponent_of_e * logits_.unit(); }
-  /// Takes the largest logit of a tile into account.
+  /// Raises the maximum of the statistics to the largest logit of a tile.
   CE_DEVICE void raise(float largest) {
     Stats& stats = shard_.stats;
     const float c = factor();
     if constexpr (!problem::exponentials) return stats.rescale(largest, c);
-    // Exponents so large that their powers, their sums and these times hidden states are far from the limits of f32. All
-    // lanes of a row have the same maximum.
+    // The bound keeps the powers of exponents, their sums and products with hidden states far from the limits of f32.
+    // All lanes of a row have the same maximum.
     constexpr float most = 32.f;
     const auto is_far = [&](float logit) { return (logit - stats.max) * c > most; };
     if (!any_lane(is_far(largest))) return;
@@ -169,8 +170,8 @@ class RowOfThread {
     stats.rescale(of_row, c);
     if (exists_) arguments_.raised[row_] = 1;
   }
-  /// What is left of a tile's sums, in its row of memory. Of each eight columns a lane has two: it takes all eight of one group
-  /// of four from its neighbours, and gives them its part of the other groups.
+  /// Writes a tile's sums to memory. A lane has two of each eight neighbouring columns: it collects all eight of one
+  /// group in four from its neighbours, and gives them its columns of the other groups.
   template <int second>
   CE_DEVICE void put_exponentials(const float (&sums)[product_tile.sums_of_thread()], int first) {
     constexpr int groups = product_tile.sums_of_row() / 2;
@@ -221,7 +222,7 @@ class RowOfThread {
   Shard shard_;
 };
 
-/// Both rows of a thread, in so many blocks of rows.
+/// Both rows of a thread, for each block of rows.
 template <int blocks>
 struct RowsOfThread {
   RowsOfThread<blocks - 1> before;

@@ -1,8 +1,9 @@
-// What the exponentials of a row are multiplied by to become the gradient of its logits, with everything that the loss has:
+// The factors that turn the exponentials of a row into the gradient of its logits, including all options of the loss:
 //
 //     gradient[j] = row_factor exponential[j], and for the target, whose exponential is 0, target_factor
 //
-// Exponentials are with respect to the maximum of the whole row, which takes the place of the reference. A thread makes a row.
+// Exponentials are made relative to the maximum of the whole row, which replaces the reference. Each thread processes a
+// row.
 //
 // Bound by the latency of its launch.
 #pragma once
@@ -19,7 +20,7 @@ CE_DEVICE float upstream_of(const LinearExponentialsArguments& arguments, int64 
   return upstream == nullptr ? 1.f : to_float(upstream[row * arguments.upstream_step]);
 }
 
-/// The factors that operations/cross_entropy.cuh has.
+/// The factors of operations/cross_entropy.cuh.
 CE_DEVICE Factors factors_of(const LinearExponentialsArguments& arguments, int64 row) {
   const ce::Arguments& call = arguments.call;
   const Logits logits(call);

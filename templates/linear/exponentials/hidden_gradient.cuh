@@ -1,5 +1,5 @@
-// The gradient of hidden states, from exponentials x weight in f32: times the row's factor, and with the target's part. A block
-// makes a row.
+// The gradient of hidden states, from exponentials x weight in f32: multiplied by the row's factor, plus the target's
+// contribution. Each block processes a row.
 //
 // Moves 2 reads + 1 write of [rows, columns], one of the reads in f32.
 #pragma once
@@ -9,7 +9,7 @@ namespace ce {
 
 struct HiddenGradient {
   const float* product;
-  const problem::Input* weight;  ///< of the target; null where the row does not count
+  const problem::Input* weight;  ///< row of the target; null if the token does not count
   problem::Input* gradient;
   float of_row, of_target;
 
@@ -17,7 +17,7 @@ struct HiddenGradient {
   CE_DEVICE void at(int64 column) const {
     Columns<n> columns{};
     if (weight == nullptr) {
-      // A row that is ignored has no gradient, whatever the weight holds; one without a class has NaN.
+      // An ignored row has no gradient, whatever the weight holds; a row whose target is no class has NaN.
 #pragma unroll
       for (float& x : columns.x) x = of_row;
     } else {

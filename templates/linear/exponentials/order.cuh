@@ -1,5 +1,5 @@
-// The rows in the order of their classes, those of one class in their own order: a thread counts the rows before its own.
-// Those that have no class come last. A block is a warp; all rows pass through its shared memory, some at a time.
+// Sorts the rows by their classes, stably: a thread counts the rows before its own. Rows without a class come last. A
+// block is a warp; all rows pass through its shared memory, a few at a time.
 //
 // Bound by the instructions of rows x rows comparisons.
 #pragma once
@@ -26,7 +26,7 @@ CE_KERNEL(ce_linear_order, ce::lanes) {
     for (int i = lane_index(); i < at_once; i += lanes)
       shared.classes[i] = first + i < rows ? int(class_of(arguments, first + i)) : 0x7fffffff;
     warp_barrier();
-    // Of rows before those of the warp one with the same class comes before, too; of rows behind them none.
+    // An earlier row with the same class comes before; a later one comes after.
     const auto count_below = [&](int begin, int end, int bound) {
 #pragma unroll 4
       for (int i = begin; i < end; i += together) {

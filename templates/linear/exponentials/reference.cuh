@@ -1,6 +1,6 @@
-// What the exponentials of a row begin to be taken with respect to: its target's logit, which is no larger than the row's
-// largest; the first class's where the row has no target. A warp makes that one product of each row. Its terms are added in
-// another order than those of the tiles: what that may round, at most, is taken off.
+// The reference to which the exponentials of a row are first relative: its target's logit, which is at most the row's
+// largest logit; the first class's logit if the row has no target. A warp computes that one product of each row. Its
+// terms are added in another order than those of the tiles, so the largest possible rounding difference is subtracted.
 //
 // Moves 2 reads of [rows, columns].
 #pragma once
@@ -36,7 +36,7 @@ CE_KERNEL(ce_linear_reference, ce::problem::threads) {
   const auto total = [](const float(&of)[4]) { return warp_sum((of[0] + of[1]) + (of[2] + of[3])); };
   const float logit = total(dot.sums), rounded = 0x1p-13f * total(dot.magnitudes);
   if (lane_index() != 0) return;
-  // Where there is no such number, the first tile has one.
+  // If the reference is not finite, the first tile's maximum replaces it.
   arguments.reference[row] =
       is_finite(rounded) ? Logits(arguments.call).of_target(logit - rounded).u : -infinity();
   arguments.raised[row] = 0;

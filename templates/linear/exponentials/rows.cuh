@@ -1,4 +1,4 @@
-// What the kernels of this folder ask of a row.
+// Rows for the kernels of this folder.
 #pragma once
 #include "device/device.cuh"
 #include "kernels/gemm/row_statistics.cuh"
@@ -8,7 +8,7 @@ using Arguments = ce::LinearExponentialsArguments;
 
 namespace ce {
 
-/// The class of a row; behind all classes where the row has none that counts.
+/// The class of a row; the number of classes if the row has none that counts.
 CE_DEVICE int64 class_of(const LinearExponentialsArguments& arguments, int64 row) {
   const int64 target = target_of(arguments.call, row);
   const bool counts = target != arguments.call.ignore_index && target >= 0 && target < arguments.call.classes;
@@ -45,8 +45,8 @@ struct Columns {
   }
 };
 
-/// Calls body.at<n>(column) for all columns of a row, n neighbours at a time, some of it by each of `threads` threads.
-/// \param aligned  rows begin at 16 bytes: four columns go together
+/// Calls body.at<n>(column) for all columns of a row, n neighbours at a time, distributed over `threads` threads.
+/// \param aligned  rows are aligned to 16 bytes: four columns are processed together
 template <int threads, class Body>
 CE_DEVICE void each_column(int64 columns, int thread, bool aligned, Body&& body) {
   const int64 together = aligned ? columns / 4 * 4 : 0;

@@ -1,6 +1,6 @@
-// Hidden states times the factors of their rows: exponentials^T x these is the gradient of the weight but for the targets' part.
-// And exponentials of tiles that were taken with respect to another maximum than their row's are brought to that one, which
-// hardly a row needs. A block makes a row.
+// Multiplies hidden states by the factors of their rows: exponentials^T x the result is the gradient of the weight
+// without the targets' contribution. Also rescales exponentials of tiles with another maximum than their row's, which
+// few rows need. Each block processes a row.
 //
 // Moves 1 read + 1 write of [rows, columns].
 #pragma once
@@ -39,7 +39,8 @@ CE_KERNEL(ce_linear_scale, ce::problem::threads) {
   using namespace ce;
   constexpr int threads = problem::threads;
   const int64 row = block_index();
-  // Of too many tokens nothing is right: the gradient of the weight is to say so, whichever rows there are.
+  // With too many tokens the result must be wrong visibly: the gradient of the weight becomes NaN, whichever rows there
+  // are.
   const bool exceeded = arguments.counted != nullptr && *arguments.counted > arguments.limit;
   const float max = arguments.reference[row], factor = exceeded ? not_a_number() : arguments.row_factor[row];
   const auto max_of = [&](int64 tile) { return arguments.maxima[tile * arguments.call.rows + row]; };

@@ -1,6 +1,6 @@
-// What the targets add to the gradient of the weight: to the row of each class the hidden states of the tokens whose target it
-// is, times their factors, in the order of the tokens. A block has some columns of one class, and is that of the class's first
-// token.
+// Adds the targets' contribution to the gradient of the weight: to the row of each class the hidden states of the
+// tokens with that target, times their factors, in the order of the tokens. Each block processes some columns of one
+// class; it belongs to the class's first token.
 //
 // Moves 1 read of [rows, columns], and 1 read + 1 write of the classes that occur.
 #pragma once

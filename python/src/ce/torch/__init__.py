@@ -5,8 +5,8 @@
     loss = ct.cross_entropy(logits, target)  # torch.nn.functional's signature and meaning, and more options
     ct.patch()                               # or: everything that calls torch.nn.functional, through ce
 
-They take part in autograd, torch.compile, CUDA graphs and autocast. What has no kernel (the CPU, float64) runs in
-torch. The same operators without Python around them are ``torch.ops.ce.*``.
+The functions support autograd, torch.compile, CUDA graphs and autocast. Tensors without a kernel (on the CPU, or
+float64) run in torch. The same operators without Python code around them are ``torch.ops.ce.*``.
 """
 
 from ce._c import NotTuned

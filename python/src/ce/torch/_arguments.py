@@ -1,6 +1,6 @@
-"""What is wrong with the arguments of a call.
+"""Finds the wrong argument of a call.
 
-It is looked at once a call was refused, by torch or by ``ce``: calls that are right pay nothing for it.
+It only runs after torch or ``ce`` has refused a call: correct calls pay nothing for it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _EITHER = _Kind("a number or a tensor", _is_either)
 _DTYPE = _Kind("a torch.dtype", lambda value: isinstance(value, torch.dtype))
 _FLAG = _Kind("True or False", _is_flag)
 _KINDS = {
-    **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # but for those that are named below, too
+    **dict.fromkeys(_reference.Options._fields[2:], _NUMBER),  # except for those that are listed below
     **dict.fromkeys((f"return_{name}" for name in _reference.Outputs._fields), _FLAG),
     **dict.fromkeys(
         ("check", "inplace_backward", "exponentials", "sum_input_grad", "size_average", "reduce", "reduce_loss"), _FLAG
@@ -130,12 +130,12 @@ def _shown(value: Any) -> str:
 def explain(
     function: Callable[..., Any], error: Exception, given: Mapping[str, Any], dtypes: Mapping[str, Any] | None = None
 ) -> None:
-    """Raises what says more than the error of a refused call, where an argument is of a wrong type; else returns.
+    """Raises a better error than that of a refused call, if an argument is of a wrong type; else returns.
 
     Args:
         function: that was called. Arguments whose default or annotation is None may be None.
         given: its arguments.
-        dtypes: of tensors, what is expected of them.
+        dtypes: expected dtypes of tensors.
     """
     if torch.compiler.is_compiling():
         return
@@ -164,19 +164,19 @@ def explain(
 def require_dtype(name: str, argument: str, given: Tensor, *expected: torch.dtype) -> None:
     """
     Raises:
-        TypeError: a dtype that is not expected.
+        TypeError: an unexpected dtype.
     """
     if given.dtype not in expected:
-        # Each once, in their order.
+        # Without repetitions, in order.
         text = " or ".join(str(dtype) for dtype in dict.fromkeys(expected))
         raise TypeError(f"{name}: {argument}.dtype is {given.dtype}; expected {text}")
 
 
 def require_integer(name: str, argument: str, given: Any) -> None:
-    """Before anything else is done with it: ranks that ask for what others do not would wait for them.
+    """Checks an argument before a call uses it: ranks with different arguments would wait for each other.
 
     Raises:
-        TypeError: neither an integer nor None; or a tensor, which would have to be waited for.
+        TypeError: neither an integer nor None; or a tensor, which the call would have to wait for.
     """
     if given is not None and (isinstance(given, Tensor) or not _is_integer(given)):
         raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer or None")
@@ -230,8 +230,8 @@ def overridden(function: Callable[..., Any], tensors: tuple[Any, ...], *args: An
 
 
 def overridable(*tensors: str) -> Callable[[_Function], _Function]:
-    """Decorates a function so that ``__torch_function__`` of these arguments, and modes, are asked first. They are
-    given every option."""
+    """Decorates a function so that ``__torch_function__`` of these arguments, and modes, are called first. They receive
+    every option."""
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)
@@ -252,7 +252,7 @@ def overridable(*tensors: str) -> Callable[[_Function], _Function]:
 
 
 def explained(**dtypes: tuple[torch.dtype, ...]) -> Callable[[_Function], _Function]:
-    """Decorates a function so that :func:`explain` looks at the arguments of calls that are refused."""
+    """Decorates a function so that :func:`explain` checks the arguments of refused calls."""
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)

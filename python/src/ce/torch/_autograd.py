@@ -1,4 +1,4 @@
-"""The gradients of eager calls, and of compiled ones."""
+"""Autograd functions for eager calls, and operators for compiled ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_LOGPROBS = {
     for wants_entropy in (False, True)
     for saves in (False, True)
 }
-"""Flags for log-probabilities: whether entropies are wanted, too, and whether there is a backward to come."""
+"""Flags for log-probabilities, by whether entropies are wanted, too, and whether a backward will follow."""
 
 
 class Softmax(torch.autograd.Function):
@@ -58,7 +58,7 @@ class Softmax(torch.autograd.Function):
 
 
 class LossAlone(torch.autograd.Function):
-    """Mean or sum with nothing beside the loss. Saves the gradient."""
+    """Mean or sum without other outputs. Saves the gradient."""
 
     @staticmethod
     def forward(
@@ -66,7 +66,7 @@ class LossAlone(torch.autograd.Function):
     ) -> Tensor:
         """
         Args:
-            rest: what the operator takes after the logits; tensors in it have no gradient.
+            rest: the operator's arguments after the logits; tensors in it get no gradient.
         """
         loss, grad = operator(logits, *rest)
         ctx.save_for_backward(grad)
@@ -80,8 +80,8 @@ class LossAlone(torch.autograd.Function):
 
 
 def applied(function: Any) -> Callable[..., Any]:
-    """``function.apply`` without its part in Python, which looks after the transforms of ``torch.func``: callers have
-    seen to it that none is active."""
+    """Returns ``function.apply`` without its Python part, which handles the transforms of ``torch.func``: callers have
+    checked that none is active."""
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply
     return apply
 
@@ -90,12 +90,12 @@ _apply_softmax, _apply_loss_alone = applied(Softmax), applied(LossAlone)
 
 
 def softmax(input: Tensor, dim: int, logarithm: bool) -> Any:
-    """With a gradient, outside of transforms."""
+    """Softmax with a gradient, outside of transforms."""
     return _apply_softmax(unwrap_if_dead(input), dim, logarithm)
 
 
 def loss_alone(logits: Tensor, *rest: Any) -> Any:
-    """With a gradient, outside of transforms.
+    """A loss with a gradient, outside of transforms.
 
     Args:
         rest: targets, class weights, upstream gradient, row weights, row scales, divisor, options, and whether the loss
@@ -105,23 +105,23 @@ def loss_alone(logits: Tensor, *rest: Any) -> Any:
 
 
 def loss_of_classes(logits: Tensor, rest: Sequence[Any]) -> Any:
-    """The same.
+    """A loss of class indices with a gradient, outside of transforms.
 
     Args:
-        rest: class indices, whether the loss is float32, and those of torch's numbers that are not its defaults.
+        rest: class indices, whether the loss is float32, and torch's options that are not at their defaults.
     """
     return _apply_loss_alone(unwrap_if_dead(logits), _of_classes_and_grad, rest)
 
 
 def has_classes(target: Tensor) -> bool:
-    """Whether it holds class indices, not probabilities."""
+    """Whether the target contains class indices, not probabilities."""
     return not target.is_floating_point()
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Saves the gradient for the reductions mean and sum; for the reduction none, and where a logsumexp that is
-    differentiable is wanted, the logits, their logsumexp with what that lost when it was rounded, and the
-    log-probability of each target. The z-loss is differentiable where the logits are saved."""
+    """For the reductions mean and sum, saves the gradient. For the reduction none, and if a differentiable logsumexp is
+    wanted, saves the logits, their logsumexp with its rounding error, and the log-probability of each target; the
+    z-loss is then differentiable."""
 
     @staticmethod
     def forward(
@@ -176,7 +176,7 @@ class CrossEntropy(torch.autograd.Function):
         if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, *none
         if ctx.one_pass:
-            assert grad_loss is not None  # nothing else of it has a gradient
+            assert grad_loss is not None  # no other output has a gradient
             (grad,) = ctx.saved_tensors
             return scaled(grad, grad_loss, _keeps_graph(), ctx.in_place), *none
         logits, target, weight, lse, logprob, lse_low, upstream, *of_rows = ctx.saved_tensors
@@ -200,14 +200,14 @@ def logprobs(
     wants_entropy: bool,
     saves: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Log-probabilities and entropies, without autograd, and what is saved for it: logsumexps, and what those lost when
-    they were rounded."""
+    """Log-probabilities and entropies, without autograd, and the data to save for it: logsumexps and their rounding
+    errors."""
     made = _forward(logits, index, None, None, row_scale, None, *numbers, *_OF_LOGPROBS[wants_entropy, saves])
     return made[_LOGPROB], made[_ENTROPY], made[_LSE], made[_LSE_LOW]
 
 
 class Logprobs(torch.autograd.Function):
-    """Log-probabilities and entropies. Saves the logits, their logsumexps and both results; the gradients of both are
+    """Log-probabilities and entropies. Saves the logits, their logsumexps and both results; the gradients of both take
     one pass."""
 
     @staticmethod
@@ -258,15 +258,14 @@ def compiled_logprobs(
     wants_gradient: bool,
     wants_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same through the operator that compilers see through."""
+    """Log-probabilities and entropies through the operator that compilers see through."""
     flags = _OF_LOGPROBS[wants_entropy, wants_gradient]
     made = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
     return -made[0], made[_ENTROPY] if wants_entropy else None
 
 
 def refuse_second(name: str, instead: str | None = None) -> None:
-    """Refuses a backward whose graph is made (create_graph): the part of a second derivative that goes through the
-    gradient would be missing from it."""
+    """Refuses a backward with create_graph: second derivatives would lack the part through the gradient."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
             f"ce.torch.{name} is differentiable once: create_graph is True; expected False, or "
@@ -286,11 +285,11 @@ def refuse_batched(name: str, *grads: Tensor | None) -> None:
 
 
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) -> Tensor:
-    """The gradient times a number on the device, in its own memory unless it is needed again. Where the number is 1 the
+    """The gradient times a number on the device, in its own memory unless it is needed again. If the number is 1 the
     gradient is not even read.
 
     Args:
-        in_place: whether its memory is that of the logits.
+        in_place: whether it has the memory of the logits.
     """
     if _is_batched(factor):
         return grad * factor
@@ -303,14 +302,14 @@ def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) 
 
 
 def overwritten(logits: Tensor) -> None:
-    """To be called where a gradient took the memory of the logits: code that has saved them for a backward of its own
-    then fails there, as after every other operation in place. Compiled code finds out by itself."""
+    """Called if a gradient overwrote the logits: a backward that has saved them then fails, as after every other
+    in-place operation. Compiled code finds out by itself."""
     if not torch.compiler.is_compiling():
         _increment_version(logits)
 
 
 def is_kept_graph() -> bool:
-    """Whether the backward that is running keeps its graph for another one (retain_graph)."""
+    """Whether the running backward keeps its graph for another one (retain_graph)."""
     return not torch.compiler.is_compiling() and _keeps_graph()
 
 
@@ -323,7 +322,7 @@ def compiled_cross_entropy(
     numbers: _reference.Options,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, ...]:
-    """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
+    """The operator with its own autograd, which compilers see through. Its backward is a second pass."""
     if upstream is not None and is_of_rows_of_one_loss(upstream, numbers):
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
     if torch.is_grad_enabled() and logits.requires_grad:
@@ -335,12 +334,12 @@ def compiled_cross_entropy(
 
 
 def is_of_rows_of_one_loss(upstream: Tensor, numbers: _reference.Options) -> bool:
-    """Whether there is one upstream gradient for each row of a mean or a sum."""
+    """Whether a mean or a sum has an upstream gradient for each row."""
     return upstream.numel() != 1 and numbers.reduction in MEAN_OR_SUM
 
 
 class UpstreamOfRows(torch.autograd.Function):
-    """A mean or a sum with an upstream gradient for each row, which no factor of the loss can stand for, through the
+    """A mean or a sum with an upstream gradient for each row, which no factor of the loss can replace, through the
     operators that compilers see through. Saves the logits; the backward is a second pass."""
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The operator ``torch.ops.ce.linear_cross_entropy``, and the gradients of eager and compiled calls of it."""
+"""The operator ``torch.ops.ce.linear_cross_entropy``, and autograd for its eager and compiled calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 class Inputs(NamedTuple):
-    """What a call may be given beside its layer and its targets; one element a row, or one."""
+    """The optional inputs of a call, with one element for each row, or one."""
 
     class_weight: Tensor | None = None
     upstream: Tensor | None = None
@@ -39,14 +39,13 @@ class Inputs(NamedTuple):
 
 
 def without_upstream(inputs: Inputs) -> Inputs:
-    """For a call that makes no gradients."""
+    """The inputs of a call without gradients."""
     return inputs if inputs.upstream is None else inputs._replace(upstream=None)
 
 
 class Memory(NamedTuple):
-    """What a call may take, and what it computes in: numbers of ce's dtypes, -1 where none is chosen. How many tokens
-    count, where the others are in no product; else -1. Whether gradients are made of exponentials: 1, 0, or -1 where
-    that is not chosen."""
+    """Memory and dtypes of a call: dtypes are numbers of ce, -1 if not chosen. The number of tokens that count if the
+    products leave out the others, else -1. Whether gradients are made of exponentials: 1, 0, or -1 if not chosen."""
 
     budget: int = 0
     chunk_tokens: int = 0
@@ -57,7 +56,7 @@ class Memory(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which outputs are made."""
+    """The requested outputs."""
 
     f32_loss: bool = True
     hidden_grad: bool = False
@@ -73,7 +72,7 @@ class Wanted(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What was not wanted is None, or an empty tensor in compiled code."""
+    """The results. An output that was not requested is None, or an empty tensor in compiled code."""
 
     loss: Tensor
     hidden_grad: Tensor | None
@@ -87,7 +86,7 @@ class Outputs(NamedTuple):
     entropy: Tensor | None
 
 
-_OWN_OUTPUTS = Outputs._fields.index("bias_grad") + 1  # those behind them are of cross entropy
+_OWN_OUTPUTS = Outputs._fields.index("bias_grad") + 1  # later ones are outputs of cross entropy
 
 
 def dtype_code(dtype: torch.dtype | None, name: str, argument: str) -> int:
@@ -104,7 +103,7 @@ def dtype_code(dtype: torch.dtype | None, name: str, argument: str) -> int:
 
 
 def fake(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """What the operator makes of fake tensors."""
+    """The operator for fake tensors."""
     given = iter(rest[len(Inputs._fields) :])
     options = _reference.Options(*islice(given, len(_reference.Options._fields)))
     memory, wanted = Memory(*islice(given, len(Memory._fields))), Wanted(*given)
@@ -142,7 +141,7 @@ def run(
     memory: Memory,
     wanted: Wanted,
 ) -> Outputs:
-    """The operator, whatever autograd and autocast are at."""
+    """Calls the operator without autograd and autocast."""
     if _is_compiling():
         operator = _operators.linear_cross_entropy.default
         return Outputs(*operator(hidden, weight, bias, target, *inputs, *numbers, *memory, *wanted))
@@ -153,7 +152,7 @@ def run(
 
 
 class Layer(NamedTuple):
-    """A layer in the dtype of its products, detached where autograd watches."""
+    """A layer in the dtype of its products, detached for autograd."""
 
     hidden: Tensor
     weight: Tensor
@@ -171,17 +170,17 @@ class Layer(NamedTuple):
 
 
 def needs_of(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[bool, bool, bool]:
-    """Which gradients a backward will be asked for, found before autograd hides it."""
+    """The gradients that a backward will need, determined before autograd hides it."""
     if not torch.is_grad_enabled():
         return False, False, False
     return input.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad
 
 
 def _wants(needs: Sequence[bool], weight: Tensor, dtype: torch.dtype) -> tuple[bool, bool, bool, bool]:
-    """The gradients that are needed: that of a float32 weight without rounding, whatever its products are in.
+    """The required gradients; that of a float32 weight is not rounded, whatever dtype the products have.
 
     Returns:
-        Of the hidden states, of the weight, that one in float32, and of the bias.
+        Flags for the hidden states, the weight, whether the latter is in float32, and the bias.
     """
     is_wide = weight.dtype is torch.float32 or weight.dtype is not dtype
     return needs[0], needs[1], needs[1] and is_wide, needs[2]
@@ -190,7 +189,7 @@ def _wants(needs: Sequence[bool], weight: Tensor, dtype: torch.dtype) -> tuple[b
 def _gradients(
     made: Outputs, needs: Sequence[bool], dtypes: Sequence[torch.dtype]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """In the dtypes of what they are of; None where they are not needed."""
+    """Converts gradients to the dtypes of their tensors; None if not needed."""
 
     def of_dtype(one: Tensor | None, need: bool, dtype: torch.dtype) -> Tensor | None:
         if not need or one is None:
@@ -205,7 +204,7 @@ def _gradients(
 
 
 def _scaled(gradient: Tensor | None, factor: Tensor) -> Tensor | None:
-    """Times the gradient of the loss. What was saved stays as it is while the graph does."""
+    """Multiplies by the gradient of the loss. Saved gradients stay unchanged if the graph is kept."""
     if gradient is None:
         return None
     if _is_compiling():
@@ -215,7 +214,7 @@ def _scaled(gradient: Tensor | None, factor: Tensor) -> Tensor | None:
 
 
 class LossAlone(torch.autograd.Function):
-    """Mean or sum with nothing beside the loss. Saves the gradients."""
+    """Mean or sum without other outputs. Saves the gradients."""
 
     @staticmethod
     def forward(
@@ -252,7 +251,7 @@ _apply_loss_alone = _autograd.applied(LossAlone)
 
 
 def loss_of_classes(hidden: Tensor, weight: Tensor, target: Tensor) -> Any:
-    """The mean loss of class indices and no option, outside of transforms and compilers."""
+    """The mean loss of class indices without options, outside of transforms and compilers."""
     dtype = hidden.dtype
     f32_loss = dtype is torch.float32
     needs = needs_of(hidden, weight, None)
@@ -263,9 +262,8 @@ def loss_of_classes(hidden: Tensor, weight: Tensor, target: Tensor) -> Any:
 
 
 class LinearCrossEntropy(torch.autograd.Function):
-    """Saves the gradients for the reductions mean and sum; for the reduction none, and where a logsumexp that is
-    differentiable is wanted, the layer, and makes the logits anew. The z-loss is differentiable where the layer is
-    saved."""
+    """For the reductions mean and sum, saves the gradients. For the reduction none, and if a differentiable logsumexp
+    is wanted, saves the layer, and computes the logits again; the z-loss is then differentiable."""
 
     @staticmethod
     def forward(
@@ -316,13 +314,13 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None) -> Any:
         _autograd.refuse_second("linear_cross_entropy", _INSTEAD)
         none = (None,) * 7
-        # Compiled code has zeros for what is not there.
+        # Compiled code passes zeros for missing gradients.
         wants_z_loss, wants_lse = ctx.wants
         of_z_loss, of_lse = of_z_loss if wants_z_loss else None, of_lse if wants_lse else None
         if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, None, None, *none
         if ctx.one_pass:
-            assert grad_loss is not None  # nothing else of it has a gradient
+            assert grad_loss is not None  # no other output has a gradient
             return *(_scaled(one, grad_loss) for one in ctx.saved_tensors), *none
         input, weight, bias, target, lse, logprob, *rest = ctx.saved_tensors
         inputs = Inputs(*rest)
@@ -340,7 +338,7 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 class Logprobs(torch.autograd.Function):
-    """Log-probabilities and entropies. Saves the layer, and makes the logits anew for the gradients of both."""
+    """Log-probabilities and entropies. Saves the layer, and computes the logits again for the gradients of both."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""The libraries of the package, loaded once: the operators ``torch.ops.ce.*`` and the contexts behind them."""
+"""Loads the package's libraries once: the operators ``torch.ops.ce.*`` and the contexts behind them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from ce import _c, _files
 
-# What libce_torch.so asks for by name is found, whatever the folder.
+# Libraries that libce_torch.so needs are found in any folder.
 _c.library()
 _path = str(_files.library("libce_torch.so"))
 torch.ops.load_library(_path)
@@ -36,20 +36,21 @@ _library.ce_torch_shutdown.restype = None
 _library.ce_torch_last_refusal.argtypes = [POINTER(ctypes.c_char_p)]
 _library.ce_torch_last_refusal.restype = c_int32
 _REFUSALS: dict[int, type[Exception]] = {1: ValueError, 2: IndexError, 3: TypeError, 4: torch.OutOfMemoryError}
-# What losses of ranks are made of; Python has one function for all of it.
+# The parts of losses of ranks; Python calls them through one function.
 _OF_RANKS = re.compile(r"^ce: CrossEntropy(Shard|ShardBackward|Merge|Exchange): ")
 atexit.register(_library.ce_torch_shutdown)
 
 
 def _free_memory(device: int, total: Any) -> int:
-    """What is free on a GPU, and what torch keeps there for later. An exception is shown, and the caller sees 0."""
+    """Free bytes on a GPU, including memory that torch has cached there. An exception is printed, and the caller gets
+    0."""
     free, _ = torch.cuda.mem_get_info(device)
     total[0] = free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return 1
 
 
 _AskFreeMemory = ctypes.CFUNCTYPE(c_int32, c_int32, POINTER(c_int64))
-_ask_free_memory = _AskFreeMemory(_free_memory)  # kept for the library
+_ask_free_memory = _AskFreeMemory(_free_memory)  # the library holds a pointer to it
 _library.ce_torch_ask_free_memory.argtypes = [_AskFreeMemory]
 _library.ce_torch_ask_free_memory.restype = None
 _library.ce_torch_ask_free_memory(_ask_free_memory)
@@ -58,15 +59,15 @@ HOST = -1
 
 
 def fast(operator: Any) -> Callable[..., Any]:
-    """An operator's only overload without the layer of Python around it, where torch has that."""
+    """An operator's only overload without the Python layer around it, if torch has that."""
     overload = operator.default
     return getattr(overload, "_op", overload)
 
 
 def register_fake(op: str, function: Callable[..., Any]) -> None:
-    """What an operator makes of fake tensors.
+    """Registers the fake implementation of an operator.
 
-    Those must be on one device: torch also calls this where one tensor is on the device meta and the others are real.
+    Its tensors must be on one device: torch also calls it with one tensor on the device meta and real others.
     """
     names = [argument.name for argument in getattr(operators, op.removeprefix("ce::")).default._schema.arguments]
 
@@ -84,12 +85,12 @@ def register_fake(op: str, function: Callable[..., Any]) -> None:
 
 
 def configure(options: _c.ContextOptions) -> None:
-    """What contexts are made with from here on."""
+    """Sets the options of later contexts."""
     _c.require(_library.ce_torch_configure(ctypes.byref(options)))
 
 
 def context(device: int) -> int:
-    """The handle of a device's context, made on first use."""
+    """The handle of a device's context, created at first use."""
     handle = _library.ce_torch_context(device)
     if not handle:
         raise _c.last_error()
@@ -97,13 +98,14 @@ def context(device: int) -> int:
 
 
 def check(device: int) -> None:
-    """Waits for the device and raises what kernels have met there, those of contexts of other options too."""
-    context(device)  # raises why there is none
+    """Waits for the device and raises errors that kernels have met there, including those of contexts with other
+    options."""
+    context(device)  # raises an error if the context cannot be made
     _c.require(_library.ce_torch_check(device))
 
 
 class Choice(NamedTuple):
-    """Which kernel an operator runs."""
+    """The kernel that an operator runs."""
 
     key: str
     config: str
@@ -114,9 +116,9 @@ class Choice(NamedTuple):
 
 @contextlib.contextmanager
 def choosing() -> Iterator[list[Choice]]:
-    """The operators on ranks that this thread calls inside choose their kernels and launch nothing.
+    """Operators on ranks that this thread calls inside choose their kernels and launch nothing.
 
-    The list has what they chose at the end.
+    At the end the list contains their choices.
     """
     chosen: list[Choice] = []
     text = ctypes.c_char_p()
@@ -131,24 +133,24 @@ def choosing() -> Iterator[list[Choice]]:
 
 
 def use(device: int, key: str, config: str) -> None:
-    """Problems of the key run the config from here on, where the device can."""
+    """Makes problems of the key run the config from now on, if the device can."""
     _c.require(_c.library().ce_use(context(device), key.encode(), config.encode()))
 
 
 def allocated(device: int) -> int:
-    """Bytes that ``ce`` has from torch's allocator at present."""
+    """Bytes that ``ce`` currently holds from torch's allocator."""
     return int(_library.ce_torch_allocated(device))
 
 
 def device_index(device: torch.device) -> int:
-    """What the operators call a device."""
+    """The number by which operators identify a device."""
     if device.type == "cpu":
         return HOST
     return torch.cuda.current_device() if device.index is None else device.index
 
 
 def raise_from(error: Exception) -> NoReturn:
-    """Raises what an operator failed with as the type that torch's users expect."""
+    """Raises an operator's error as the exception type that torch's users expect."""
     message = str(error)
     if not message.startswith("ce: "):
         raise error

@@ -18,18 +18,18 @@ _lock = threading.Lock()
 
 
 class _Wanted:
-    """Who wants a function of torch to be that of ``ce``. Guarded by the lock."""
+    """The patches of one function of torch. Guarded by the lock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.patches = 0
-        """That are not undone yet."""
+        """Number of patches that are not undone yet."""
         self.before: Any = None
-        """What the first of them found there, which is put back after the last."""
+        """The function that the first of them replaced, which is restored after the last."""
         self.times_unpatched = 0
 
     def add(self) -> int:
-        """Returns what :meth:`remove` is to be given."""
+        """Adds a patch. Returns the argument of :meth:`remove`."""
         if self.patches == 0:
             self.before = getattr(F, self.name)
         self.patches += 1
@@ -73,18 +73,18 @@ class Patch:
 
 
 def patch(*names: str) -> Patch:
-    """Replaces ``torch.nn.functional.cross_entropy``, ``softmax`` and ``log_softmax``, and so what modules of
-    ``torch.nn`` call, by those of ``ce``, for the whole process.
+    """Replaces ``torch.nn.functional.cross_entropy``, ``softmax`` and ``log_softmax``, and so also modules of
+    ``torch.nn``, by those of ``ce``, for the whole process.
 
-    They mean the same. What ``ce`` has no kernels or rules for still runs in torch: the CPU, float64, the transforms of
-    ``torch.func``, derivatives in forward mode. Those of a second order are refused.
+    They have the same meaning. Calls for which ``ce`` has no kernels or rules still run in torch: on the CPU, in
+    float64, in transforms of ``torch.func``, and derivatives in forward mode. Second derivatives are refused.
 
     Args:
         names: which of the three; none: all.
 
     Returns:
-        A context manager that undoes this patch: after the last of those that overlap, in one thread or in several,
-        what was there before the first is put back. :func:`unpatch` undoes all, and puts back torch's own.
+        A context manager that undoes this patch. If patches overlap, in one thread or in several, the original
+        functions are restored after the last one. :func:`unpatch` undoes all.
 
     Raises:
         ValueError: another name.
@@ -98,7 +98,7 @@ def patch(*names: str) -> Patch:
 
 
 def unpatch() -> None:
-    """Puts back torch's own functions, whichever code wants them patched. Does nothing where they are there."""
+    """Restores torch's own functions, whichever code has patched them. Does nothing if they are not patched."""
     with _lock:
         for wanted in _wanted.values():
             wanted.remove_all()

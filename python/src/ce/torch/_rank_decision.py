@@ -1,4 +1,4 @@
-"""What rank 0 decides for all ranks that share the classes: kernels, and which way a kind of call goes."""
+"""Rank 0 decides for all ranks that share the classes: kernels, and the plan of a kind of call."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TIMED = 4
 
 
 def decide(arguments: tuple[Any, ...], rank: int, plan: str, peers: _rank_exchange.Peers | None, widest: int) -> bool:
-    """Whether the ranks exchange. All ranks ask at once, and run the kernels that rank 0 names.
+    """Whether the ranks exchange. All ranks call it at once, and run the kernels that rank 0 names.
 
-    Rank 0 waits for no other rank: those wait for what it says. `widest` is the columns of the widest shard.
+    Rank 0 waits for no other rank; the others wait for its decision. `widest` is the columns of the widest shard.
     """
     flat, target, _, _, _, _, _, numbers, _, wanted, group, _ = arguments
     race = peers is not None and plan == "automatic"
@@ -36,7 +36,7 @@ def decide(arguments: tuple[Any, ...], rank: int, plan: str, peers: _rank_exchan
         except Exception as error:
             try:
                 _native.raise_from(error)
-            except (ValueError, TypeError, IndexError):  # on all ranks alike: each says so itself
+            except (ValueError, TypeError, IndexError):  # raised on all ranks alike: each reports it
                 pass
             except Exception as known:
                 failure = known
@@ -60,10 +60,10 @@ def decide(arguments: tuple[Any, ...], rank: int, plan: str, peers: _rank_exchan
 def exchange_is_faster(
     gather: list[_native.Choice], exchange: list[_native.Choice], gather_us: float, rows: int, width: float
 ) -> bool:
-    """As ``exchange_is_faster()`` of ce/rank_decision.cpp: one kernel against three and an all-gather.
+    """Like ``exchange_is_faster()`` of ce/rank_decision.cpp: compares one kernel with three and an all-gather.
 
-    `gather` has those of the statistics, the merge and the gradient; `width` is that of the widest shard as a multiple
-    of this one's. Where a time is not known, too.
+    `gather` has the times of the statistics, the merge and the gradient; `width` is the widest shard's, as a multiple
+    of this one's. True if a time is not known.
     """
     if not all(choice.row_us > 0 for choice in gather + exchange):
         return True
@@ -91,7 +91,7 @@ def _decision(
 
 
 def _time_all_gather(own: Tensor, group: Any) -> float:
-    """Microseconds: the mean of some in a row, after one."""
+    """Microseconds of an all-gather: the mean of several in a row, after a warm-up."""
 
     def wait() -> None:
         if own.is_cuda:

@@ -1,4 +1,4 @@
-"""The memory through which kernels of ranks tell each other of rows, for each group of ranks."""
+"""The memory through which kernels of ranks exchange rows, for each group of ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Peers:
         self._done: Any = None
 
     def begin(self, logits: Tensor) -> None:
-        """Before a call: it runs after those of other streams. What graphs replay is for the caller to order."""
+        """Called before a call, which then runs after those of other streams. The caller orders replays of graphs."""
         if not logits.is_cuda or torch.cuda.is_current_stream_capturing():
             return
         stream = torch.cuda.current_stream(logits.device)
@@ -50,12 +50,12 @@ class Peers:
         self._stream = stream
 
     def end(self, logits: Tensor) -> None:
-        """After a call."""
+        """Called after a call."""
         if logits.is_cuda and not torch.cuda.is_current_stream_capturing():
             self._done.record(self._stream)
 
     def give_up(self) -> None:
-        """Tells the other ranks that this one does not come."""
+        """Tells the other ranks that this rank will not come."""
         _c.library().ce_peer_memory_give_up(self.handle)
 
 
@@ -63,9 +63,9 @@ _groups = PerGroup()
 
 
 def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[Peers | None, str]:
-    """A ``ce_peer_memory`` with room for the rows, or None and why there is none: the same on every rank.
+    """A ``ce_peer_memory`` with room for the rows, or None and the reason; equal on every rank.
 
-    All ranks ask at once. What there was stays, since graphs may use it.
+    All ranks call it at once. Older memory stays, since graphs may use it.
     """
     own: Peers = _groups.of(group, ranks).setdefault(logits.device, Peers())
     if own.why_not:
@@ -78,7 +78,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
     if logits.is_cuda and torch.cuda.is_current_stream_capturing():
         return None, "the call is being captured, and needs more memory than there is"
 
-    # Each step goes on where all ranks can, so that none waits for one that gave up.
+    # Each step continues only if all ranks can, so that none waits for one that gave up.
     handle, refusal, description = c_void_p(), "", bytes(_DESCRIPTION_BYTES)
     try:
         patience = _settings.current.rank_patience
@@ -96,7 +96,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
             _c.require(_c.library().ce_peer_memory_connect(handle, everyones, len(everyones)))
         except Exception as error:
             refusal = str(error)
-    # A rank that has heard of all knows that the memory of all is ready.
+    # Once a rank has data from all ranks, it knows that the memory of all is ready.
     told = gathered(refusal.encode()[: _REFUSAL_BYTES - 1].ljust(_REFUSAL_BYTES, b"\0"), logits.device, ranks, group)
     for refusing in range(ranks):
         words_of_rank = told[refusing * _REFUSAL_BYTES :][:_REFUSAL_BYTES].rstrip(b"\0")
@@ -109,7 +109,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
 
 
 def gathered(own: bytes, device: torch.device, ranks: int, group: Any) -> bytes:
-    """Equally many bytes of all ranks, in their order; waits for the GPU."""
+    """An all-gather of equally many bytes, in the order of the ranks; waits for the GPU."""
     if ranks == 1:
         return own
     mine = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)

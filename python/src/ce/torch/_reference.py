@@ -1,6 +1,6 @@
-"""What the operators compute, in operations of torch: for tensors without a kernel (the CPU, float64), and for tests.
+"""The operators in torch's own operations: for tensors without a kernel (on the CPU, or float64), and for tests.
 
-Differentiable as often as torch is.
+They can be differentiated as often as torch's operations.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
+from torch.nn.functional import cross_entropy as _torch_cross_entropy  # the original, even while F is patched
 
 REDUCTIONS = ("none", "mean", "sum")
 NONE, MEAN, SUM = range(3)
 
 
 class Options(NamedTuple):
-    """The options of cross entropy, as the operators take them: the numbers of their schemas, in that order."""
+    """The options of cross entropy, in the order of the operators' schemas."""
 
     ignore_index: int = -100
     reduction: int = MEAN
-    """The place in REDUCTIONS."""
+    """The index in REDUCTIONS."""
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     softcap: float = 0.0
@@ -30,54 +30,54 @@ class Options(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Everything that cross entropy can say of its logits, in the order in which the operators return it."""
+    """All outputs of cross entropy, in the operators' order."""
 
     loss: Tensor
     z_loss: Tensor
     lse: Tensor
-    """Both differentiable, but in rows left out."""
+    """z_loss and lse are differentiable, except in ignored rows."""
     argmax: Tensor
     hit: Tensor
     logprob: Tensor | None = None
-    """Of class indices."""
+    """Only for class indices."""
     entropy: Tensor | None = None
     lse_low: Tensor | None = None
-    """Both where they are asked for."""
+    """entropy and lse_low are only computed if asked for."""
 
 
 Z_LOSS, LSE, LOGPROB, ENTROPY, LSE_LOW = map(Outputs._fields.index, ("z_loss", "lse", "logprob", "entropy", "lse_low"))
 _DTYPES = {"argmax": torch.int64, "hit": torch.bool}
 _AS_LOSSES = ("loss", "z_loss", "z_loss_out")
 FLAGS = ("f32_loss", *(name for name in Outputs._fields if name not in ("loss", "lse")))
-"""Of the operators, after their options: the dtype of the loss, and what is wanted beside it and the logsumexp."""
+"""The operators' flags, after their options: whether the loss is float32, and the requested outputs."""
 
 
 def flags_of(*wanted: str) -> tuple[bool, ...]:
-    """The flags, true for these."""
+    """The flags with these set."""
     return tuple(name in wanted for name in FLAGS)
 
 
 def saved(flags: tuple[bool, ...], of_classes: bool) -> tuple[bool, ...]:
-    """The flags with those of what the backward reads beside the logsumexp: what that lost when it was rounded and, of
-    class indices, the log-probabilities."""
+    """The flags plus those of the backward's inputs besides the logsumexp: its rounding error and, for class indices,
+    the log-probabilities."""
     return tuple(
         True if name == "lse_low" else of_classes if name == "logprob" else flag for name, flag in zip(FLAGS, flags)
     )
 
 
 def dtype_of(output: str, loss_dtype: torch.dtype) -> torch.dtype:
-    """Of an output of that name."""
+    """The dtype of an output."""
     return loss_dtype if output in _AS_LOSSES else _DTYPES.get(output, torch.float32)
 
 
 def sizes_of(output: str, losses: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
-    """Those of the losses, or of what has one element a row."""
+    """The sizes of an output: those of the losses, or one element for each row."""
     return losses if output in _AS_LOSSES else rows
 
 
 def transformed(logits: Tensor, options: Options, row_scale: Tensor | None = None) -> Tensor:
-    """``softcap * tanh(scale * logits / softcap)``, or ``scale * logits`` without a cap, with logit_scale times that of
-    the row as scale."""
+    """``softcap * tanh(scale * logits / softcap)``, or ``scale * logits`` without a cap, where scale is logit_scale
+    times that of the row."""
     if row_scale is not None:
         logits = logits * scales_of(options, row_scale).to(logits.dtype).unsqueeze(class_dim(logits))
     elif options.logit_scale != 1.0:
@@ -88,7 +88,7 @@ def transformed(logits: Tensor, options: Options, row_scale: Tensor | None = Non
 
 
 def scales_of(options: Options, row_scale: Tensor) -> Tensor:
-    """What multiplies the logits of each row; NaN where that is no scale."""
+    """The scale of the logits of each row; NaN if it is invalid."""
     scale = row_scale.detach() * options.logit_scale
     return torch.where((scale >= 2.0**-60) & (scale <= 2.0**60), scale, float("nan"))
 
@@ -98,21 +98,21 @@ def class_dim(logits: Tensor) -> int:
 
 
 def is_ignored(logits: Tensor, target: Tensor, options: Options) -> Tensor:
-    """Which rows are left out, of the sizes of the logits without their classes."""
+    """Whether each row is ignored, with the sizes of the logits without their classes."""
     if target.is_floating_point():
         return torch.zeros_like(target.select(class_dim(logits), 0), dtype=torch.bool)
     return target == options.ignore_index
 
 
 def log_probability(z: Tensor, target: Tensor, ignored: Tensor) -> Tensor:
-    """Of the class indices, 0 in rows left out."""
+    """Log-probabilities of the class indices, 0 in ignored rows."""
     dim = class_dim(z)
     known = target.long().masked_fill(ignored, 0).unsqueeze(dim)
     return torch.log_softmax(z, dim).gather(dim, known).squeeze(dim).masked_fill(ignored, 0.0)
 
 
 def entropy_of(z: Tensor, ignored: Tensor) -> Tensor:
-    """Of the rows, 0 in rows left out. A class of probability 0 adds nothing."""
+    """Entropies of the rows, 0 in ignored rows. A class of probability 0 adds nothing."""
     dim = class_dim(z)
     logarithms = torch.log_softmax(z, dim)
     finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)
@@ -120,7 +120,7 @@ def entropy_of(z: Tensor, ignored: Tensor) -> Tensor:
 
 
 def _check_rows(rows: Tensor | None, name: str, logits: Tensor) -> None:
-    """Raises ValueError where there is not one for each row."""
+    """Raises ValueError unless there is one element for each row."""
     dim = class_dim(logits)
     expected = [*logits.shape[:dim], *logits.shape[dim + 1 :]]
     if rows is not None and list(rows.shape) != expected:
@@ -132,7 +132,7 @@ def _check_rows(rows: Tensor | None, name: str, logits: Tensor) -> None:
 def _row_factor(
     z: Tensor, target: Tensor, ignored: Tensor, row_weight: Tensor | None, options: Options
 ) -> Tensor | None:
-    """What multiplies the loss of each row; no gradient is taken of it. None: nothing does."""
+    """The factor of each row's loss, without a gradient. None: there is no factor."""
     factor = None
     if options.token_scaling != 0.0:
         if target.is_floating_point():
@@ -162,7 +162,7 @@ def cross_entropy(
     """The loss of torch on transformed logits, plus ``z_loss * lse ** 2``. 16-bit logits are computed in float32.
 
     Args:
-        wanted: names of outputs; those that take a pass of their own are made where they are among them.
+        wanted: names of outputs; those that need a pass of their own are only computed if listed.
     """
     _check_rows(row_weight, "row_weight", logits)
     _check_rows(row_scale, "row_scale", logits)
@@ -239,10 +239,10 @@ def gradient_of_lse(
     row_weight: Tensor | None,
     divisor: Tensor | None,
 ) -> Tensor:
-    """The gradients of the logsumexps, with those that come from the z-loss by itself; of no meaning in rows left out.
+    """The gradients of the logsumexps, including those of the z-loss; undefined in ignored rows.
 
     Args:
-        logprob: of class indices.
+        logprob: log-probabilities, for class indices.
     """
     own = 2 * options.z_loss * of_z_loss.float() * lse
     if row_weight is not None:
@@ -267,10 +267,10 @@ def gradient(
     entropy_upstream: Tensor | None = None,
     lse_upstream: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of the loss with respect to the logits, times one upstream gradient or one for each row; and those
-    of the entropies and logsumexps, times theirs.
+    """The gradient of the loss with respect to the logits, times one upstream gradient or one for each row; plus the
+    gradients of entropies and logsumexps, times their upstream gradients.
 
-    With a_i what multiplies lse - z_i in the loss of a row, it is (sum_i a_i + 2 z_loss lse) p_j - a_j for z_j.
+    With a_i the factor of lse - z_i in a row's loss, it is (sum_i a_i + 2 z_loss lse) p_j - a_j for z_j.
     """
     _check_rows(row_weight, "row_weight", logits)
     _check_rows(row_scale, "row_scale", logits)
@@ -321,6 +321,6 @@ def gradient(
 
 
 def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:
-    """The loss, whose gradient is multiplied by a factor."""
+    """The loss; its gradient is multiplied by a factor."""
     scaled = loss * factor.reshape(loss.shape if factor.numel() != 1 else ())
     return scaled + (loss - scaled).detach()

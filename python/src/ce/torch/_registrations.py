@@ -1,6 +1,6 @@
-"""What the operators ``torch.ops.ce.*`` need beside their CUDA kernels: fake tensors, autograd, autocast and the CPU.
+"""Implementations of the operators ``torch.ops.ce.*`` besides CUDA: fake tensors, autograd, autocast and the CPU.
 
-On the CPU they compute in operations of torch, or on the host device where :func:`ce.torch.configure` says so.
+On the CPU they run in torch's operations, or on the host device if :func:`ce.torch.configure` says so.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
 
     def autocast(input: Tensor, dim: int) -> Tensor:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            # As torch, which casts what is narrower.
+            # Like torch, which casts narrower dtypes.
             wide = input if input.dtype == torch.float64 else input.float()
             return getattr(_operators, "_eager_" + name)(wide, dim)
 
@@ -142,12 +142,12 @@ _END_OF_OPTIONS = _OF_ROWS + len(_reference.Options._fields)
 
 
 def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, _reference.Options, tuple[bool, ...]]:
-    """What the schemas have after the tensors of their own: row weights, row scales and divisor; options; flags."""
+    """The rest of a schema, after its own tensors: row weights, row scales and divisor; options; flags."""
     return rest[:_OF_ROWS], _reference.Options(*rest[_OF_ROWS:_END_OF_OPTIONS]), rest[_END_OF_OPTIONS:]
 
 
 def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
-    """Tensors for the loss and the other outputs; empty ones where they are not wanted."""
+    """Tensors for the loss and the other outputs; outputs that are not wanted are empty."""
     _, options, flags = _split(rest)
     loss_dtype = torch.float32 if flags[0] else logits.dtype
     rows = _row_sizes(logits)
@@ -162,7 +162,7 @@ def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tens
 
 
 def _wanted(flags: tuple[bool, ...]) -> dict[str, bool]:
-    """Which outputs are, of all in their order."""
+    """Which of all outputs are wanted, in order."""
     by_name = dict(zip(_reference.FLAGS, flags))
     return {name: by_name.get(name, True) for name in _reference.Outputs._fields}
 
@@ -194,7 +194,7 @@ def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *r
 
 
 def _filled(made: tuple[Tensor | None, ...], logits: Tensor, rest: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """With empty tensors in place of what the twin left out."""
+    """Adds empty tensors for outputs that the twin left out."""
     empty = _new_outputs(logits, rest, logits.new_empty)
     return tuple(nothing if one is None else one for one, nothing in zip(made, empty))
 
@@ -255,18 +255,18 @@ def _cpu_backward_in_place(logits: Tensor, *rest: Any) -> None:
 
 
 def _with_logprob(rest: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of cross_entropy for those of cross_entropy_from_lse, whose flags are of loss and z-loss alone."""
+    """The arguments of cross_entropy for those of cross_entropy_from_lse, which only has flags for loss and z-loss."""
     wanted = dict(zip(_reference.FLAGS, rest[_END_OF_OPTIONS:]), logprob=True)
     return *rest[:_END_OF_OPTIONS], *(wanted.get(name, False) for name in _reference.FLAGS)
 
 
 def _of_lse(made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """What cross_entropy_from_lse returns of that."""
+    """The outputs of cross_entropy_from_lse among those of cross_entropy."""
     return made[0], made[_reference.Z_LOSS], made[_reference.LOGPROB]
 
 
 def _cpu_from_lse(logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """In operations of torch the logsumexp is found again."""
+    """torch's operations compute the logsumexp again."""
     if _runs_on_host(logits):
         return _operators._cross_entropy_from_lse(logits, target, weight, lse, *rest)
     return _of_lse(_reference_outputs(logits, target, weight, _with_logprob(rest)))
@@ -434,14 +434,14 @@ def _register_cross_entropy() -> None:
         "cross_entropy_backward",
         "scale_gradient_",
     ):
-        # Their twins make nothing that has a gradient.
+        # Their twins have no differentiable outputs.
         _library.impl("_" + op, torch.library.fallthrough_kernel, "AutogradCUDA")
     for key in ("AutocastCUDA", "AutocastCPU"):
         _library.impl("cross_entropy", _autocast_cross_entropy, key)
 
 
 def _autocast_cross_entropy(*arguments: Any) -> Any:
-    """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
+    """torch casts logits to float32 under autocast; kernels compute in float32, so only the loss is cast."""
     tensors, rest = arguments[:3], arguments[3:]
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         return _operators.cross_entropy(*tensors, *rest[:_END_OF_OPTIONS], True, *rest[_END_OF_OPTIONS + 1 :])
@@ -451,7 +451,7 @@ def _autocast_cross_entropy(*arguments: Any) -> Any:
 
 
 def _register_linear() -> None:
-    """Its CPU is the host device: whatever goes to torch does not come to it."""
+    """On the CPU these operators run on the host device: calls that belong to torch do not reach them."""
     for op in ("linear_cross_entropy", "_linear_cross_entropy"):
         _native.register_fake("ce::" + op, _linear.fake)
     _refuse_gradient("linear_cross_entropy", "linear_cross_entropy", "linear")
@@ -481,8 +481,7 @@ _IN_PLACE = (
 
 
 def _register_version(op: str) -> None:
-    """Counts what an operator overwrites as a new version of that tensor, so that backwards that need the one before
-    fail."""
+    """Marks a tensor that an operator overwrites as changed, so that backwards that need its old contents fail."""
     overload = getattr(_operators, op).default
     arguments = overload._schema.arguments
     written = [i for i, argument in enumerate(arguments) if argument.alias_info is not None]
@@ -498,7 +497,7 @@ def _register_version(op: str) -> None:
 
 
 def register() -> None:
-    """Called once, by the import of ``ce.torch``."""
+    """Called once, when ``ce.torch`` is imported."""
     _register_softmax("softmax", torch.softmax, _softmax_gradient)
     _register_softmax("log_softmax", torch.log_softmax, _log_softmax_gradient)
     _register_cross_entropy()

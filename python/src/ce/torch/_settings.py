@@ -1,4 +1,4 @@
-"""What :func:`ce.torch.configure` sets."""
+"""The settings of :func:`ce.torch.configure`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cpu = Literal["torch", "host"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What contexts are made with, and where tensors of the CPU go. See :func:`configure`."""
+    """Options of contexts, and the destination of CPU tensors. See :func:`configure`."""
 
     policy: Policy = "default"
     database: str = ""
@@ -52,35 +52,35 @@ def configure(
     rank_patience: float | None = None,
     compare_ranks: bool | None = None,
 ) -> Settings:
-    """Says how kernels are chosen from the next call on, in this process.
+    """Sets how kernels are chosen from the next call on, in this process.
 
-    What is not given stays as it is. Calls that were captured into CUDA graphs keep their kernels.
+    Arguments that are not given keep their values. Calls that were captured into CUDA graphs keep their kernels.
 
     Args:
         policy: what to do for a problem that the database has no winner for: ``"tune"`` it now, ``"lookup"``: take a
             fallback, ``"frozen"``: raise :class:`NotTuned`, ``"background"``: take a fallback while a thread tunes.
             ``"default"``: the environment variable CE_POLICY, else ``"tune"``.
         database: the file of the tuning database; empty: CE_DB, else ``~/.local/share/ce/ce.db``.
-        tuning_seconds: that tuning a problem may take, and waiting for another process that does; 0: no bound.
+        tuning_seconds: limit for tuning a problem, and for waiting for another process that tunes it; 0: no bound.
             Unset: 2.
-        scratch_bytes: device memory that tuning may take for a while, from torch's allocator; 0: a quarter of what is
-            free, 2 GiB at most.
-        capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
-        nondeterministic_products: those of linear layers may also add up parts of their sums in the order in which
-            these end: other bits each time, where that is faster. Also CE_NONDETERMINISTIC_PRODUCTS=1.
-        cpu: ``"torch"``: tensors of the CPU go to torch; ``"host"``: to the host device of ``ce``, which runs the
-            kernels of a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
-        rank_patience: seconds that a kernel which exchanges with those of other ranks waits for them before it gives
-            up, above 0. For groups of ranks that have not exchanged yet. The same on every rank.
-        compare_ranks: ranks that share the classes compare every call, not only the first of its kind, so that one that
-            differs is an error on every rank. For finding mistakes: it waits for the GPU. The same on every rank.
+        scratch_bytes: device memory that tuning may use, from torch's allocator; 0: a quarter of the free memory, at
+            most 2 GiB.
+        capture_bytes: device memory reserved for calls that are captured into CUDA graphs.
+        nondeterministic_products: allows products of linear layers to add up partial sums in any order, if that is
+            faster; results then differ in their last bits between calls. Also CE_NONDETERMINISTIC_PRODUCTS=1.
+        cpu: ``"torch"``: CPU tensors run in torch; ``"host"``: on the host device of ``ce``, which runs the kernels of
+            a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
+        rank_patience: seconds, above 0, that a kernel which exchanges with other ranks waits for them before it gives
+            up. For groups of ranks that have not exchanged yet. It must be equal on every rank.
+        compare_ranks: ranks that share the classes compare every call, not only the first of its kind, so that a call
+            that differs is an error on every rank. For debugging: it waits for the GPU. It must be equal on every rank.
 
     Returns:
         The settings that were in force before.
 
     Raises:
-        ValueError: a value that means nothing; the settings stay as they were.
-        TypeError: one of another type.
+        ValueError: an invalid value; the settings stay as they were.
+        TypeError: a value of another type.
     """
     global current, on_host
     if database is not None and not isinstance(database, (str, os.PathLike)):
@@ -102,10 +102,10 @@ def configure(
 
 
 def restore(settings: Settings) -> None:
-    """Sets what :func:`configure` returned.
+    """Restores the settings that :func:`configure` returned.
 
     Raises:
-        TypeError: something else.
+        TypeError: another object.
     """
     if not isinstance(settings, Settings):
         raise TypeError(f"ce.restore: settings is {settings!r}; expected what configure() returned")

@@ -1,4 +1,4 @@
-"""The operators of cross entropy whose classes ranks share, beside their kernels: fake tensors and autograd."""
+"""The operators of cross entropy with classes shared by ranks, besides their kernels: fake tensors and autograd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPERATORS = (
 
 
 class Wanted(NamedTuple):
-    """What a call returns beside the loss."""
+    """The requested outputs besides the loss."""
 
     z_loss: bool = False
     lse: bool = False
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Ranks, and what classes this one has."""
+    """The ranks, and the classes of this one."""
 
     group: Any
     ranks: int
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     classes: int
 
     def valid(self, columns: int) -> int:
-        """So many of this rank's columns are classes; those behind them are padding."""
+        """Number of this rank's columns that are classes; later columns are padding."""
         return max(0, min(columns, self.classes - self.first_class))
 
 
@@ -52,12 +52,12 @@ def require_the_same(
 ) -> None:
     """
     Args:
-        names: of the numbers of a call.
-        calls: of every rank.
-        but: numbers that each rank has of its own.
+        names: names of a call's numbers.
+        calls: the numbers of every rank.
+        but: numbers that may differ between ranks.
 
     Raises:
-        ValueError: names the first rank whose call differs from that of rank 0, and the number.
+        ValueError: names the first rank and number that differ from rank 0.
     """
     for rank, own in enumerate(calls):
         for name, value, first in zip(names, own, calls[0]):
@@ -66,7 +66,7 @@ def require_the_same(
 
 
 def statistics_words(logits: Tensor, target: Tensor, numbers: _reference.Options, wanted: Wanted) -> int:
-    """32-bit words about each row, as ``ce::CrossEntropyShard::words()`` says."""
+    """Number of 32-bit words for each row, like ``ce::CrossEntropyShard::words()``."""
     label_smoothing, softcap = numbers.label_smoothing, numbers.softcap
     probabilities = target.is_floating_point()
     sums = 2 if logits.dtype is torch.float32 else 1
@@ -76,7 +76,7 @@ def statistics_words(logits: Tensor, target: Tensor, numbers: _reference.Options
 
 
 def _neutral(logits: Tensor, target: Tensor, numbers: _reference.Options, wanted: Wanted) -> Tensor:
-    """What a rank says that has no class: padding alone."""
+    """The statistics of a rank without classes, which has only padding."""
     words = statistics_words(logits, target, numbers, wanted)
     one = torch.zeros(words, dtype=torch.float32, device=logits.device)
     at_maximum = 0
@@ -93,7 +93,7 @@ def _neutral(logits: Tensor, target: Tensor, numbers: _reference.Options, wanted
 
 
 def _gathered(statistics: Tensor, group: Group) -> Tensor:
-    """[ranks x rows, words], rank after rank."""
+    """All ranks' statistics: [ranks x rows, words], rank by rank."""
     if group.ranks == 1:
         return statistics
     if torch.compiler.is_compiling():
@@ -119,7 +119,7 @@ def merged(
     group: Group,
     gathered: Callable[[Tensor, Group], Tensor] = _gathered,
 ) -> tuple[Tensor, ...]:
-    """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty where not wanted; then merged statistics."""
+    """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty if not wanted; then merged statistics."""
     place = (group.first_class, group.classes)
     if logits.shape[1] == 0:
         own = _neutral(logits, target, numbers, wanted)
@@ -127,7 +127,7 @@ def merged(
         flags = (wanted.lse, wanted.argmax or wanted.hit, wanted.entropy)
         own = _operators.cross_entropy_shard(logits, target, weight, None, row_scale, None, *numbers, *place, *flags)
     everything = gathered(own, group)
-    # The logits say the dtype, and how many rows there are.
+    # The logits provide the dtype and the number of rows.
     like = logits if logits.shape[1] > 0 else logits.new_empty(logits.shape[0], 1)
     if target.is_floating_point():
         target = target if target.shape[1] > 0 else torch.empty_like(like)
@@ -148,7 +148,8 @@ def merged(
 
 
 def choose_for_gather(arguments: tuple[Any, ...]) -> None:
-    """Calls the operators of the function below inside ``_native.choosing()``; the backward's as most need it."""
+    """Calls the operators of the function below inside ``_native.choosing()``, with the most common form of the
+    backward."""
     logits, target, weight, upstream, row_weight, row_scale, divisor, numbers, f32_loss, wanted, group, in_place = (
         arguments
     )
@@ -176,7 +177,7 @@ def choose_for_gather(arguments: tuple[Any, ...]) -> None:
 
 
 class VocabParallelCrossEntropy(torch.autograd.Function):
-    """Saves this rank's logits and a few words a row. The backward asks nothing of other ranks."""
+    """Saves this rank's logits and a few words for each row. The backward needs no communication."""
 
     @staticmethod
     def forward(
@@ -267,12 +268,12 @@ def _exchange_arguments(
 
 
 def _aligned(matrix: Tensor) -> Tensor:
-    """Rows one after the other from a 16-byte boundary on, as in a gradient: ranks agreed on a kernel for that."""
+    """The matrix with contiguous rows, aligned to 16 bytes like a gradient: the ranks agreed on a kernel for that."""
     return matrix if matrix.is_contiguous() and matrix.data_ptr() % 16 == 0 else matrix.contiguous().clone()
 
 
 def can_exchange(logits: Tensor, *rest: Any) -> bool:
-    """Whether this rank has a kernel that tells others of its rows; as the arguments of the function below."""
+    """Whether this rank has a kernel that exchanges; takes the arguments of the function below."""
     group: Group = rest[9]
     if group.valid(logits.shape[1]) == 0:
         return False
@@ -293,7 +294,7 @@ def choose_for_exchange(arguments: tuple[Any, ...], peers: int) -> None:
 
 
 class ExchangedCrossEntropy(torch.autograd.Function):
-    """Loss and gradient at once, by kernels of the ranks that tell each other of their rows. Saves the gradient."""
+    """Loss and gradient in one step, by kernels of the ranks that exchange statistics. Saves the gradient."""
 
     @staticmethod
     def forward(
@@ -325,7 +326,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         except Exception as error:
             try:
                 _native.raise_from(error)
-            except (ValueError, TypeError, IndexError, LookupError):  # on all ranks alike, as a rule: then none waits
+            except (ValueError, TypeError, IndexError, LookupError):  # as a rule on all ranks: then none waits
                 raise
             except Exception:
                 peers.give_up()
@@ -353,7 +354,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
 
 
 def _split(rest: tuple[Any, ...], tensors: int) -> tuple[_reference.Options, tuple[Any, ...]]:
-    """The options behind so many tensors, and what comes after them."""
+    """The options behind that many tensors, and the remaining arguments."""
     end = tensors + len(_reference.Options._fields)
     return _reference.Options(*rest[tensors:end]), rest[end:]
 
@@ -419,7 +420,7 @@ def _on_host(op: str) -> Any:
 
 
 def register() -> None:
-    """Called once, by the import of ``ce.torch``."""
+    """Called once, when ``ce.torch`` is imported."""
     fakes: tuple[Callable[..., Any], ...] = (
         _fake_shard,
         _fake_merge,

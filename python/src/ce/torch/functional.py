@@ -26,7 +26,7 @@ KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 INDEX_DTYPES = frozenset((torch.int64, torch.int32))
 _NUMBERS = frozenset((float, int))
 _NUMBERS_OF_TORCH = _reference.Options()[: _reference.Options._fields.index("label_smoothing") + 1]
-"""What the operators take in place of those of torch's options that are not given."""
+"""The operators' values for torch's options that are not given."""
 _CODES, _NONE = _c.REDUCTIONS, _reference.NONE
 _operators = _native.operators
 _eager_softmax, _eager_log_softmax = (
@@ -44,28 +44,28 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class CrossEntropyOutput(NamedTuple):
-    """What :func:`cross_entropy` returns where more than the loss is asked for; None for what is not.
+    """The result of :func:`cross_entropy` with further outputs; outputs that were not asked for are None.
 
-    The loss is differentiable; and lse, unless the gradient is written over the logits. z_loss is where the logits are
-    kept: for the reduction none, with return_lse, and with given_lse.
+    The loss is differentiable; so is lse, unless the gradient overwrites the logits. z_loss is differentiable if the
+    logits are kept: for the reduction none, with return_lse, and with given_lse.
     """
 
     loss: Tensor
     z_loss: Tensor | None = None
-    """As the loss: the part of it that is the z-loss."""
+    """Like the loss: its z-loss part."""
     lse: Tensor | None = None
-    """One float32 a row, float64 of float64 logits: logsumexp of the transformed logits. Rows left out have no gradient
-    of it."""
+    """One float32 a row (float64 for float64 logits): logsumexp of the transformed logits, without a gradient in
+    ignored rows."""
     argmax: Tensor | None = None
     """One int64 a row: the index of the first largest logit."""
     hit: Tensor | None = None
-    """One bool a row: whether argmax is the target; False in rows left out."""
+    """One bool a row: whether argmax is the target; False in ignored rows."""
     logprob: Tensor | None = None
-    """One float32 a row: the log-probability of the target, without a gradient; 0 in rows left out."""
+    """One float32 a row: the log-probability of the target, without a gradient; 0 in ignored rows."""
     entropy: Tensor | None = None
-    """One float32 a row: the entropy, without a gradient; 0 in rows left out."""
+    """One float32 a row: the entropy, without a gradient; 0 in ignored rows."""
     lse_low: Tensor | None = None
-    """One float32 a row: what lse lost when it was rounded; the exact one is lse.double() + lse_low."""
+    """One float32 a row: the rounding error of lse; lse.double() + lse_low is the exact value."""
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
@@ -73,15 +73,15 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Args:
         input: float32, float16 or bfloat16 of any sizes; other dtypes, and the CPU, go to torch.
-        dim: along which the results add up to 1; to be given, as torch's warning says.
-        dtype: what the input is cast to first.
+        dim: dimension along which the results add up to 1; required, as torch's warning says.
+        dtype: dtype to which the input is cast first.
 
     Returns:
-        As the input, dense in the order of its dimensions in memory. Rows that hold NaN, +infinity or nothing but
-        -infinity are NaN. Under autocast float32, as torch.
+        A tensor like the input, dense in the order of its dimensions in memory. Rows that hold NaN, +infinity or
+        nothing but -infinity are NaN. Under autocast float32, as torch.
 
     Raises:
-        IndexError: a dimension that the input does not have.
+        IndexError: the input does not have the dimension.
         RuntimeError: a gradient is wanted under a transform of ``torch.func``.
     """
     if has_torch_function_unary(input):
@@ -153,8 +153,8 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
 
 
 def has_kernels_for(tensor: Tensor) -> bool:
-    """Whether a tensor is where kernels run, of a dtype that they take, and itself what it shows: neither nested, nor
-    sparse, nor spread over ranks (DTensor)."""
+    """Whether a tensor is on a device with kernels, of a dtype that they support, and a plain one: neither nested, nor
+    sparse, nor distributed (DTensor)."""
     return (
         (tensor.is_cuda or (_settings.on_host and tensor.is_cpu))
         and tensor.dtype in KERNEL_DTYPES
@@ -165,17 +165,18 @@ def has_kernels_for(tensor: Tensor) -> bool:
 
 
 def is_under_autocast(tensor: Tensor) -> bool:
-    """Whether autocast is on where a tensor is. The device meta has none, and torch raises what asks about it."""
+    """Whether autocast is on for a tensor's device. The device meta has no autocast, and torch's query raises for
+    it."""
     return not tensor.is_meta and torch.is_autocast_enabled("cuda" if tensor.is_cuda else tensor.device.type)
 
 
 def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Where a tensor is."""
+    """A block in which autocast is off on the device of a tensor."""
     return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
 
 
 def _is_for_gradient(input: Tensor) -> bool:
-    """Whether a gradient of softmax is wanted by autograd alone, of a tensor that nothing casts first."""
+    """Whether only autograd needs a gradient of softmax, for a tensor without autocast."""
     return (
         (input.is_cuda or (_settings.on_host and input.is_cpu))
         and input.dtype in KERNEL_DTYPES
@@ -186,8 +187,8 @@ def _is_for_gradient(input: Tensor) -> bool:
 
 
 def _is_patched_in_transform(name: str) -> bool:
-    """Whether torch's own function is to do what it is called for, which has rules for transforms where this module's,
-    which is in its place, has none."""
+    """Whether torch's own function must run, which has rules for transforms; this module's function, which replaces it,
+    has none."""
     return (has_tangents() or _are_functorch_transforms_active()) and getattr(F, name) is globals()[name]
 
 
@@ -200,13 +201,12 @@ def refuse_functorch(name: str, instead: str | None = None) -> None:
 
 
 def has_tangents() -> bool:
-    """Whether there may be tensors with tangents: inside of ``torch.autograd.forward_ad.dual_level`` and
-    ``torch.func.jvp``."""
+    """Whether tensors may have tangents: inside of ``torch.autograd.forward_ad.dual_level`` and ``torch.func.jvp``."""
     return forward_ad._current_level >= 0
 
 
 def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = None) -> None:
-    """Forward mode has no rule, and its tangents would be lost."""
+    """Raises in forward mode, which has no rule: tangents would be lost."""
     if not has_tangents():
         return
     for tensor in tensors:
@@ -218,7 +218,7 @@ def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = No
 
 
 def _refuse(error: Exception, **given: Any) -> NoReturn:
-    """Raises what an operator failed with as torch's users expect it, or what is wrong with the arguments given."""
+    """Raises an operator's error as torch's users expect it, or the error in the arguments."""
     try:
         _native.raise_from(error)
     except _arguments.REFUSALS as known:
@@ -233,8 +233,8 @@ def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _with_direct_calls(function: _Function) -> _Function:
-    """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with no option but torch's has nothing
-    between it and its kernel but what is needed; every other call is the function's, with all its options."""
+    """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with only torch's options takes the
+    shortest way to its kernel; every other call goes to the function, with all its options."""
 
     defaults = keyword_defaults(function)
 
@@ -275,7 +275,7 @@ def _with_direct_calls(function: _Function) -> _Function:
                 if code != _NONE:
                     return _autograd.loss_of_classes(input, rest)
         except (AttributeError, TypeError):
-            pass  # refused below, by name
+            pass  # rejected below, by name
         except (RuntimeError, ValueError) as error:
             if has_kernels_for(input) and input.numel() != 0:
                 _refuse(error, input=input, target=target, ignore_index=ignore_index, label_smoothing=label_smoothing)
@@ -332,8 +332,8 @@ def cross_entropy(
     """Cross entropy of logits, as :func:`torch.nn.functional.cross_entropy`, with more options by keyword.
 
     With z = softcap tanh(logit_scale input / softcap), or logit_scale input without a cap, and lse = logsumexp(z), the
-    loss of a row is torch's loss of z, plus z_loss lse^2 in rows that are not left out; both times the row's weight,
-    and times the probability of the target to the power token_scaling.
+    loss of a row is torch's loss of z, plus z_loss lse^2 in rows that are not ignored; both times the row's weight, and
+    times the probability of the target to the power token_scaling.
 
     Where the input requires a gradient, loss and gradient come from one pass over the logits for the reductions mean
     and sum, and the gradient is kept for the backward, which multiplies it by the upstream gradient. For the reduction
@@ -345,31 +345,31 @@ def cross_entropy(
             dtypes, and the CPU, go to torch.
         target: class indices of the input's sizes without the classes; or probabilities of the input's sizes.
         weight: [classes], a weight for each class.
-        ignore_index: a target whose rows are left out.
+        ignore_index: rows with this target are ignored.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
         z_loss: the factor of lse^2; 0: off.
         softcap: the cap of the logits; None or 0: off.
         logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows where it
-            is not more than 0 are NaN.
-        token_scaling: the power, 0 to 16, of class indices; no gradient is taken of the probability; 0: off. Power 1
+            logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows with
+                a factor that is not positive are NaN.
+        token_scaling: the power, 0 to 16, for class indices; the probability is treated as a constant; 0: off. Power 1
             is the token scaling of Liger-Kernel (dynamic fine-tuning).
         row_weight: one float32 a row, of the target's sizes: multiplies loss and gradient. It is not counted in a mean.
-        divisor: what a mean divides by in place of the rows that count: a number, or one on the device, which nothing
-            waits for.
+        divisor: replaces the number of rows that count as the divisor of a mean: a number, or one on the device, which
+            nothing waits for.
         given_lse: one float32 a row: known logsumexps of the transformed logits, without a gradient of their own. The
-            forward then reads the logits of the targets alone; the backward makes the whole gradient. Only for
-            class indices, and nothing but z_loss returned.
-        upstream: a number, or a tensor of one element or one a row, on the device: multiplies the gradient that the
-            backward gives, not the loss. It is rounded to the dtype of the loss.
+            forward then only reads the logits of the targets; the backward computes the whole gradient. Only for class
+            indices, and without outputs other than z_loss.
+        upstream: a number, or a tensor with one element or one a row, on the device: multiplies the gradient in the
+            backward, not the loss. It is rounded to the dtype of the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
-        inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
-            nothing else is allocated. For reductions mean and sum; lse has no gradient then. A backward for which
-            something else has saved the logits fails, as after any operation in place. Compiled code leaves the logits
-            as they are.
+        inplace_backward: the gradient overwrites the input, already in the forward: the logits are lost, and nothing
+            else is allocated. For reductions mean and sum; lse then has no gradient. If another operation has saved the
+            logits, its backward fails, as after any in-place operation. Compiled code leaves the logits as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
-            the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. What an earlier
-            call on the stream has met is raised before this one runs, and the message says so. It breaks the graph of
+            the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which. Errors of earlier
+            calls on the stream are raised before this one runs, and the message says so. It breaks the graph of
             torch.compile.
         return_z_loss, return_lse, return_argmax, return_hit, return_logprob, return_entropy, return_lse_low: return a
             :class:`CrossEntropyOutput` with these too; return_hit and return_logprob only for class indices. See
@@ -457,7 +457,7 @@ def cross_entropy(
 
 
 class Amounts(TypedDict, total=False):
-    """Options of :func:`cross_entropy` that each function of a loss takes by keyword, and hands on as they are."""
+    """Options of :func:`cross_entropy` that each loss function takes by keyword, and passes on."""
 
     z_loss: float
     softcap: float | None
@@ -469,7 +469,8 @@ _AMOUNTS = {name: inspect.signature(cross_entropy).parameters[name] for name in 
 
 
 def with_amounts(function: _Function) -> _Function:
-    """Decorates a function that takes ``**amounts``: help() and :mod:`inspect` show each of them, with its default."""
+    """Decorates a function that takes ``**amounts``: help() and :mod:`inspect` then show each of them, with its
+    default."""
     signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     function.__signature__ = signature.replace(parameters=[*own, *_AMOUNTS.values()])  # type: ignore[attr-defined]
@@ -477,10 +478,10 @@ def with_amounts(function: _Function) -> _Function:
 
 
 def amounts_of(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All amounts: those that are given, and the defaults of others.
+    """All amounts: the given ones, and defaults for the others.
 
     Raises:
-        TypeError: a keyword that is none.
+        TypeError: an unknown keyword.
     """
     for name in given:
         if name not in _AMOUNTS:
@@ -517,18 +518,18 @@ def _cross_entropy(
     check: bool,
     returned: tuple[bool, ...],
 ) -> Any:
-    """Every call but the simplest.
+    """Handles every call except the simplest.
 
     Args:
-        given_numbers: those of the operators, but for a logit_scale of rows.
-        returned: beside the loss, as CrossEntropyOutput has them.
+        given_numbers: the operators' numbers, without a logit_scale of rows.
+        returned: names of the outputs besides the loss, as in CrossEntropyOutput.
     """
     name = "ce.torch.cross_entropy"
     return_z_loss, return_lse, *others_of_rows = returned
     asked, dtype = any(returned), input.dtype
     wants_gradient = input.requires_grad and torch.is_grad_enabled()
     is_compiling = _is_compiling()
-    # Eager calls go without the function of Python that makes a NamedTuple.
+    # Eager calls avoid the Python function that creates a NamedTuple.
     numbers = _reference.Options(*given_numbers) if is_compiling else _new_tuple(_reference.Options, given_numbers)
     code, z_loss = numbers.reduction, numbers.z_loss
     _arguments.refuse_gradients(name, weight=weight, row_weight=row_weight)
@@ -594,7 +595,7 @@ def _cross_entropy(
         check_targets(input, of_earlier_calls=True)
     refuse_tangents("cross_entropy", input, target)
     others = (row_weight, row_scale, divisor)
-    # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
+    # Without a z-loss that part of the loss is 0, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, *others_of_rows)
     if given_lse is not None:
@@ -637,7 +638,7 @@ def _cross_entropy(
 
 
 def _dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:
-    """What kernels expect of other tensors."""
+    """The dtypes that kernels expect of other tensors."""
     if not isinstance(input, Tensor) or not has_kernels_for(input):
         return {}
     of_rows = (torch.float32,)
@@ -650,10 +651,10 @@ def _dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:
 
 
 def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str) -> Tensor:
-    """As the operators take it: one element, in float32 unless the logits are float64.
+    """The divisor in the operators' form: one element, in float32 unless the logits are float64.
 
     Args:
-        name: of the function, for errors.
+        name: name of the function, for errors.
     """
     if reduction != "mean":
         raise ValueError(f"{name}: divisor is {divisor!r}; expected None with reduction {reduction!r}")
@@ -669,13 +670,13 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
 
 
 def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, name: str) -> Tensor:
-    """As the operators take it: in the dtype of the loss.
+    """The upstream gradient in the operators' form: in the dtype of the loss.
 
     Args:
-        name: of the function, for errors.
+        name: name of the function, for errors.
 
     Raises:
-        TypeError: a dtype that is not one of kernels, nor that of the loss.
+        TypeError: a dtype that kernels do not support, and that is not the loss's.
     """
     if not isinstance(upstream, Tensor):
         return _arguments.on_device(name, "upstream", upstream, dtype, input)
@@ -688,10 +689,10 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
 
 
 def _call_checked(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """A call with check=True from code that is compiled: between two graphs, as it waits.
+    """Runs a call with check=True from compiled code: between two graphs, as it waits.
 
     Raises:
-        RuntimeError: there is no place between graphs: in torch.export.
+        RuntimeError: there is nothing between graphs in torch.export.
     """
     if _is_compiling():
         raise RuntimeError(
@@ -704,10 +705,10 @@ call_checked = torch.compiler.disable(_call_checked, reason="check=True waits fo
 
 
 def check_targets(input: Tensor, of_earlier_calls: bool = False) -> None:
-    """Waits for the GPU.
+    """Waits for the GPU and raises its errors.
 
     Args:
-        of_earlier_calls: before the call that is to be checked was made.
+        of_earlier_calls: whether it is called before the call to be checked.
 
     Raises:
         IndexError: targets out of range.
@@ -756,7 +757,7 @@ def _row_sizes(input: Tensor) -> list[int]:
 
 
 def _upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
-    """In the sizes of the rows; a column of them is as good."""
+    """An upstream gradient in the sizes of the rows; dimensions of size 1 may differ."""
     expected = _row_sizes(input)
     if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
         raise ValueError(
@@ -768,11 +769,11 @@ def _upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
 def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "given_lse") -> None:
     """
     Args:
-        name, argument: of the function and its argument, for errors.
+        name, argument: names of the function and its argument, for errors.
 
     Raises:
-        ValueError: other sizes than those of the rows.
-        TypeError: a dtype that kernels do not take.
+        ValueError: sizes that are not those of the rows.
+        TypeError: a dtype that kernels do not support.
     """
     expected = _row_sizes(input)
     if list(given.shape) != expected:
@@ -782,15 +783,15 @@ def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "gi
 
 
 def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
-    """As the operators take it.
+    """A logit_scale of rows in the operators' form.
 
     Args:
         scale: one for each row.
-        rows: the sizes that it must have.
-        name: of the function, for errors.
+        rows: the required sizes.
+        name: name of the function, for errors.
 
     Raises:
-        ValueError: other sizes.
+        ValueError: wrong sizes.
         RuntimeError: it requires a gradient.
     """
     if list(scale.shape) != list(rows):
@@ -802,10 +803,11 @@ def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
 
 
 def _same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Targets that are indices as int64; probabilities and logits in the wider of their dtypes, as torch promotes them.
+    """Converts index targets to int64, and probabilities and logits to the wider of their dtypes, as torch promotes
+    them.
 
     Returns:
-        Both, and whether they are for torch.
+        Logits and target, and whether the call belongs to torch.
     """
     if not target.is_floating_point():
         return (target.long(), input, False) if target.dtype is torch.uint8 else (target, input, True)

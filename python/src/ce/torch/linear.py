@@ -55,7 +55,7 @@ def _with_direct_calls(function: _Function) -> _Function:
                 rows = target if target.dim() == 1 else target.reshape(-1)
                 return _linear.loss_of_classes(_flat_hidden(input), linear_weight, rows)
         except (AttributeError, TypeError):
-            pass  # refused below, by name
+            pass  # rejected below, by name
         except (RuntimeError, ValueError) as error:
             if _has_kernels(input, linear_weight) and target.device == input.device:
                 _native.raise_from(error)
@@ -103,14 +103,14 @@ def linear_cross_entropy(
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, as torch 2.13's function of that name, with the
     options of :func:`ce.torch.cross_entropy`.
 
-    The tokens are taken in chunks, and the logits of one chunk at a time are in memory. Without gradients, 16-bit rows
-    that begin at 16 bytes and class indices have none on Hopper, unless chunk_tokens is given: their statistics are
-    taken of float32 sums, which no logits_dtype has rounded. For the reductions mean and sum
-    the gradients of input, weight and bias are made in the forward, those that are required alone, and kept for the
-    backward, which multiplies them by the upstream gradient. For the reduction none, and with return_lse, the layer is
-    kept and the backward makes the logits anew.
+    The tokens are divided into chunks, and only the logits of one chunk at a time are in memory. Calls without
+    gradients, with 16-bit rows aligned to 16 bytes and class indices, store no logits on Hopper, unless chunk_tokens is
+    given: their statistics are computed from float32 sums, which no logits_dtype has rounded. For the reductions mean
+    and sum the required gradients of input, weight and bias are computed in the forward, and kept for the backward,
+    which multiplies them by the upstream gradient. For the reduction none, and with return_lse, the layer is kept and
+    the backward computes the logits again.
 
-    Under autocast the products are in its dtype; the gradient of a float32 weight is summed and given in float32.
+    Under autocast the products use its dtype; the gradient of a float32 weight is summed and returned in float32.
 
     Args:
         input: [..., hidden] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
@@ -118,30 +118,30 @@ def linear_cross_entropy(
         target: class indices [...]; or probabilities [..., classes].
         linear_bias: [classes].
         weight: [classes], a weight for each class.
-        ignore_index: a target whose tokens are left out; None: -100.
-        options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
-        valid_tokens: how many tokens have another target than ignore_index, such as ``int((labels != -100).sum())`` of
-            labels that are still on the CPU: then the others are in no product, and prompts that are masked cost next
-            to nothing. A larger number is right, too. The loss is NaN where more tokens count, and no row has an
-            argmax or a hit. Of a token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax
-            -1, and there is no hit; :func:`check` names rows among those that count.
-        memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
-            sizes is first met.
-        chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them
-            where the first call of such sizes finds that faster.
+        ignore_index: tokens with this target are ignored; None: -100.
+        options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` are used.
+        valid_tokens: an upper bound for the number of tokens whose target is not ignore_index, such as
+            ``int((labels != -100).sum())`` of labels that are still on the CPU: the products then leave out the ignored
+            tokens, and masked prompts cost next to nothing. If more tokens count, the loss is NaN, and no row has an
+            argmax or a hit. For an ignored token the losses and z-losses are 0, the logsumexp is NaN, the argmax -1,
+            and there is no hit; :func:`check` numbers only the rows that count.
+        memory_budget: bytes that a call may take beyond its results. None: a tenth of the free memory when the first
+            call of such sizes runs.
+        chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them if
+            the first call of such sizes finds that faster.
         logits_dtype: float32, or the dtype of the products, which is the default.
-        accumulate: what the gradient of the weight is summed in over chunks: float32, or its own dtype. None: float32
-            where there is more than one chunk and the budget holds it.
-        exponentials: whether the product that makes the logits leaves their exponentials, of which the gradients are
-            made without a pass over the logits; hidden states are rounded once more for the weight's. It serves
-            bfloat16 with class indices on Hopper, without linear_bias, weight, label_smoothing, token_scaling and a
-            logit_scale of rows. None: where the first call of such sizes finds that faster.
+        accumulate: dtype in which the gradient of the weight is summed over chunks: float32, or the weight's own. None:
+            float32 if there is more than one chunk and the budget holds it.
+        exponentials: whether the product of the logits writes their exponentials, from which the gradients are computed
+            without another pass over the logits; hidden states are rounded once more for the weight's gradient. It
+            supports bfloat16 with class indices on Hopper, without linear_bias, weight, label_smoothing, token_scaling
+            and a logit_scale of rows. None: if the first call of such sizes finds that faster.
 
-    All other arguments, and what is returned, are as in :func:`ce.torch.cross_entropy`.
+    All other arguments, and the result, are as in :func:`ce.torch.cross_entropy`.
 
     Raises:
-        ValueError: sizes or options that do not fit, exponentials where they do not serve, and a weight without
-            elements.
+        ValueError: sizes or options that do not fit, exponentials for a call that does not support them, and a weight
+            without elements.
         TypeError: a dtype that does not.
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
@@ -322,13 +322,13 @@ def linear_logprobs_and_entropy(
     """:func:`ce.torch.logprobs_and_entropy` of ``F.linear(input, linear_weight, linear_bias)``, with the logits of one
     chunk of tokens at a time in memory.
 
-    Where a gradient is required the layer is kept, and the backward makes the logits anew: one product more. Arguments
+    If a gradient is required the layer is kept, and the backward computes the logits again: one more product. Arguments
     are those of :func:`linear_cross_entropy` and :func:`ce.torch.logprobs_and_entropy`; valid_tokens is the number of
-    those whose index is not -100, and whose mask is true.
+    tokens whose index is not -100, and whose mask is true.
 
     Returns:
-        Log-probabilities and entropies in nats, of the sizes of the index, in float32. Those of tokens that are left
-        out by valid_tokens are 0, as those that are masked. NaN where more tokens count than valid_tokens says.
+        Log-probabilities and entropies in nats, of the sizes of the index, in float32. Ignored and masked tokens have
+        0. NaN if more tokens count than valid_tokens says.
     """
     name = "linear_logprobs_and_entropy"
     _check_layer(name, input, linear_weight, linear_bias)
@@ -349,7 +349,7 @@ def linear_logprobs_and_entropy(
         mask=mask,
     )
     if index.dtype not in (torch.int64, torch.int32):
-        index = index.long()  # whose values are not those that are left out
+        index = index.long()  # the values are not those of ignored tokens
     if mask is not None and mask.shape != index.shape:
         raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
     if mask is not None:
@@ -424,7 +424,7 @@ class LinearCrossEntropy(nn.Linear):
         self.options = options
 
     def forward(self, input: Tensor, target: Tensor, **of_step: Any) -> Any:  # type: ignore[override]
-        """Of hidden states and targets, and what changes from step to step."""
+        """The loss of hidden states and targets; options may change from step to step."""
         return linear_cross_entropy(
             input,
             self.weight,
@@ -466,7 +466,7 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
 
 
 def _require_dtype(name: str, argument: str, given: Tensor, of_input: torch.dtype) -> None:
-    """What would lose digits is refused: float64 goes with a layer in float64."""
+    """Refuses a dtype that would lose digits: float64 only goes with a layer in float64."""
     also = (torch.float64,) if of_input is torch.float64 else ()
     _arguments.require_dtype(f"ce.torch.{name}", argument, given, *_arguments.KERNEL_DTYPES, *also)
 
@@ -486,7 +486,7 @@ def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) ->
 
 
 def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input: torch.dtype) -> Tensor:
-    """One element a row, in float32."""
+    """A per-row tensor with one element a row, in float32."""
     _require_dtype(name, argument, given, of_input)
     if given.shape != rows:
         raise ValueError(
@@ -498,7 +498,7 @@ def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input
 
 
 def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
-    """Of the products: autocast's, else what both promote to."""
+    """The dtype of the products: autocast's, else the one that both promote to."""
     own, of_weight = input.dtype, weight.dtype
     if functional.is_under_autocast(input) and torch.float64 not in (own, of_weight):
         return torch.get_autocast_dtype(input.device.type)
@@ -546,11 +546,12 @@ def _f32_or(dtype: torch.dtype) -> str:
 def _check_sums(name: str, argument: str, dtype: torch.dtype | None, input: Tensor, weight: Tensor) -> None:
     """
     Raises:
-        TypeError, ValueError: the gradient of the weight cannot be summed in that; names the function and its argument.
+        TypeError, ValueError: the gradient of the weight cannot be summed in that dtype; names the function and
+            argument.
     """
     _linear.dtype_code(dtype, name, argument)
     of_products = _dtype_of(input, weight)
-    own = of_products if weight.dtype is of_products else torch.float32  # of the gradient, before it is given
+    own = of_products if weight.dtype is of_products else torch.float32  # dtype of the gradient before it is returned
     if dtype not in (None, own, torch.float32):
         raise ValueError(f"ce.torch.{name}: {argument} is {dtype}; expected {_f32_or(own)}")
 
@@ -562,7 +563,7 @@ def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None
 
 
 def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
-    if isinstance(valid_tokens, Tensor):  # to look at it would wait for the GPU
+    if isinstance(valid_tokens, Tensor):  # reading it would wait for the GPU
         raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
     valid_tokens = _arguments.integer(f"ce.torch.{name}", "valid_tokens", valid_tokens)
     if not 0 <= valid_tokens <= tokens:
@@ -570,7 +571,7 @@ def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
 
 
 def _factor(left_out: Tensor, valid_tokens: int) -> Tensor:
-    """[]: NaN where more tokens count than the caller says, else 1: of results, and so of their gradients."""
+    """A factor [] of results, and so of their gradients: NaN if more tokens count than the caller says, else 1."""
     return torch.where((~left_out).sum() > valid_tokens, torch.nan, 1.0)
 
 
@@ -585,7 +586,7 @@ def _in_kernels(
     outputs: tuple[bool, ...],
     dtype: torch.dtype,
 ) -> tuple[Any, ...]:
-    """Loss, z-loss, logsumexp, argmax and hit; None, or an empty tensor, where an output is not wanted."""
+    """Loss, z-loss, logsumexp, argmax and hit; outputs that are not wanted are None, or an empty tensor."""
     needs = _linear.needs_of(input, weight, bias)
     if not any(needs):
         f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs

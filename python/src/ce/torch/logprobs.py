@@ -19,19 +19,19 @@ def selective_log_softmax(
 ) -> Tensor:
     """``logits.log_softmax(-1)`` at the chosen classes, without the rest of it: ``trl.trainer.utils``' function.
 
-    Where the logits require a gradient they are kept, and two float32 a row; the backward is a second pass.
-    Differentiable once.
+    If the logits require a gradient they are kept, and two float32 a row; the backward is a second pass. Differentiable
+    once.
 
     Args:
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
-        index: class indices [...]; or [..., k], for which the whole log softmax is made.
-        temperature: what the logits are divided by, more than 0: a number, or one float32 a row [...], on the device,
-            where what is not more than 0 makes its row NaN. No gradient is taken of it.
-        row_mask: of the sizes of the index: where it is 0 the log-probability is 0, without a gradient.
+        index: class indices [...]; or [..., k], for which the whole log softmax is computed.
+        temperature: the divisor of the logits, positive: a number, or one float32 a row [...], on the device; a row
+            whose temperature is not positive is NaN. No gradient is taken of it.
+        row_mask: of the sizes of the index: if it is 0 the log-probability is 0, without a gradient.
 
     Returns:
-        As the index, in the dtype of the logits; computed in float32. Rows whose index is -100 are left out as those
-        that are masked. What is no class otherwise becomes NaN, and :func:`ce.torch.check` says which it was.
+        Log-probabilities like the index, in the dtype of the logits; computed in float32. Rows whose index is -100 are
+        ignored like masked rows. Any other index that is no class becomes NaN, and :func:`ce.torch.check` reports it.
 
     Raises:
         ValueError: a temperature or sizes that do not fit.
@@ -67,20 +67,20 @@ def logprobs_and_entropy(
 ) -> tuple[Tensor, Tensor]:
     """The log-probability of the chosen class of each row, and the entropy of the row, from one pass over the logits.
 
-    Where the logits require a gradient they are kept, and three float32 a row; the backward is one second pass for the
+    If the logits require a gradient they are kept, and three float32 a row; the backward is one second pass for the
     gradients of both. Differentiable once.
 
     Args:
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
         index: class indices [...], int64 or int32.
-        temperature: what the logits are divided by, more than 0: a number, or one float32 a row [...], on the device,
-            where what is not more than 0 makes its row NaN. No gradient is taken of it.
-        mask: bool [...]: the rows that count. Others have 0 in both, and no gradient.
+        temperature: the divisor of the logits, positive: a number, or one float32 a row [...], on the device; a row
+            whose temperature is not positive is NaN. No gradient is taken of it.
+        mask: bool [...]: the rows that count. Others have 0 in both results, and no gradient.
 
     Returns:
-        Log-probabilities and entropies in nats, [...] in float32; of float64 logits in float64. Rows whose index is
-        -100 are left out as those that are masked. What is no class otherwise becomes NaN, and :func:`ce.torch.check`
-        says which it was.
+        Log-probabilities and entropies in nats, [...] in float32; float64 for float64 logits. Rows whose index is -100
+        are ignored like masked rows. Any other index that is no class becomes NaN, and :func:`ce.torch.check` reports
+        it.
 
     Raises:
         ValueError: a temperature or sizes that do not fit.
@@ -101,14 +101,14 @@ def logprobs_and_entropy(
 def check_temperature(name: str, temperature: float | Tensor) -> None:
     """
     Raises:
-        ValueError: a number whose inverse is no scale of logits.
+        ValueError: a number whose inverse is no valid scale of logits.
     """
     if not isinstance(temperature, Tensor) and not 2.0**-60 <= temperature <= 2.0**60:
         raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0, from 2^-60 to 2^60")
 
 
 def options_of_logprobs(temperature: float | Tensor) -> _reference.Options:
-    """Those with which the loss of each row is its negative log-probability, but for a temperature of rows."""
+    """Options with which the loss of each row is its negative log-probability, without a temperature of rows."""
     scale = 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature
     return _reference.Options(_LEFT_OUT, _reference.NONE, logit_scale=scale)
 
@@ -116,7 +116,7 @@ def options_of_logprobs(temperature: float | Tensor) -> _reference.Options:
 def require_indices(name: str, index: Tensor) -> None:
     """
     Raises:
-        TypeError: a dtype that holds no integers.
+        TypeError: a dtype that is not an integer type.
     """
     if index.is_floating_point() or index.is_complex() or index.dtype is torch.bool:
         raise TypeError(f"ce.torch.{name}: index.dtype is {index.dtype}; expected torch.int64 or torch.int32")
@@ -163,7 +163,7 @@ def _of_rows(
 def _in_kernels(
     name: str, rows: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Of logits [rows, classes, ...]."""
+    """Log-probabilities and entropies of logits [rows, classes, ...], by kernels."""
     functional.refuse_tangents(name, rows, instead="log_softmax")
     row_scale = temperature.detach().float().reciprocal() if isinstance(temperature, Tensor) else None
     numbers = options_of_logprobs(temperature)
@@ -184,7 +184,7 @@ def _in_torch(
 ) -> tuple[Tensor, Tensor | None]:
     ignored = index == _LEFT_OUT
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    # Rows left out have no gradient, whatever is in them.
+    # Ignored rows have no gradient, whatever they contain.
     if isinstance(temperature, Tensor):
         temperature = torch.where(temperature > 0, temperature.detach(), float("nan")).to(wide.dtype).unsqueeze(-1)
         temperature = temperature.masked_fill(ignored.unsqueeze(-1), 1.0)

@@ -45,7 +45,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
         row_weight: Tensor | None = None,
         divisor: Tensor | float | None = None,
     ) -> Tensor:
-        """Of logits and targets, and what changes from step to step: see :func:`cross_entropy`."""
+        """The loss of logits and targets; arguments that change from step to step: see :func:`cross_entropy`."""
         return functional.cross_entropy(
             input,
             target,

@@ -1,4 +1,4 @@
-"""Tuning ahead of the first step, and the statuses of calls."""
+"""Tuning ahead of the first step, and errors of earlier calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OF_SHAPES, _OF_MODELS = ("cross_entropy",), ("cross_entropy", "loss", "causal_l
 
 
 def check(device: torch.device | str | int | None = None) -> None:
-    """Waits for a GPU and looks what kernels on it have met since the last check: targets out of range, missing ranks.
+    """Waits for a GPU and raises errors that kernels on it have met since the last check: targets out of range, missing
+    ranks.
 
     Args:
-        device: the GPU; "cpu" for the host device. Unless given the current GPU, or the host device where torch sees
-            no GPU.
+        device: the GPU; "cpu" for the host device. Default: the current GPU, or the host device if torch sees no GPU.
 
     Raises:
-        IndexError: targets out of range; names how many, the first row and its target. Each row is told once.
+        IndexError: targets out of range; names how many, the first row and its target. Each row is reported once.
         RuntimeError: a rank that exchanges (:func:`vocab_parallel_cross_entropy`) did not come; names it, once. Or the
             device is a GPU, and torch sees none.
         ValueError: a device of another type.
@@ -69,30 +69,30 @@ def tune(
     group: dist.ProcessGroup | None = None,
     **options: Any,
 ) -> None:
-    """Tunes ahead of the first step what is not known yet, whatever the policy of :func:`configure` is.
+    """Tunes unknown problems ahead of the first step, whatever the policy of :func:`configure` is.
 
-    Where torch.distributed is initialised every rank calls it: the first rank of the group tunes, then the others take
-    what it found where they share its database, and else tune for themselves.
+    If torch.distributed is initialised, every rank must call it: the first rank of the group tunes, then the others use
+    its results if they share its database, and otherwise tune for themselves.
 
     Args:
-        what: shapes, each (rows, classes) or (rows, classes, dtype); or a model, whose output layer says the classes
+        what: shapes, each (rows, classes) or (rows, classes, dtype); or a model, whose output layer gives the classes
             and the dtype.
         rows: with a model: the rows of logits of a step, which are its tokens.
-        dtype: of shapes that do not say it, bfloat16 unless given; with a model: of its logits.
+        dtype: dtype of shapes without one, by default bfloat16; for a model the dtype of its logits.
         operations: of "cross_entropy" (loss and gradient), "loss" (without gradient), "causal_lm_loss" (what
             ``integrations.transformers.CeForCausalLMLoss`` calls, with and without a gradient and
             `num_items_in_batch`), "softmax", "log_softmax", "selective_log_softmax" and "logprobs_and_entropy" (each
             with its gradient), "linear_cross_entropy" and "linear_loss" (of a linear layer, with and without
             gradients). Unless given "cross_entropy", and with a model "loss" and "causal_lm_loss", too.
-        hidden: of shapes the hidden size, for operations of a linear layer.
+        hidden: for shapes the hidden size, for operations of a linear layer.
         device: the GPU, the current one unless given; "cpu" for the host device.
-        tuning_seconds: that each problem may take, and 0: no bound; unset: as :func:`configure` says.
+        tuning_seconds: limit for each problem; 0: no bound; unset: that of :func:`configure`.
         group: the ranks; all of them unless given.
-        options: of :func:`cross_entropy`, or of the other functions where operations are theirs: they are part of what
-            is tuned.
+        options: options of :func:`cross_entropy`, or of the other functions for their operations: they are part of the
+            problem.
 
     Raises:
-        ValueError: a shape, operation or model that says too little, or a dtype without kernels.
+        ValueError: a shape, operation or model without enough information, or a dtype without kernels.
         RuntimeError: the device is a GPU, and torch sees none.
         torch.OutOfMemoryError: a problem does not fit into the device's memory.
     """
@@ -160,7 +160,7 @@ def _tune_all(
     tuning_seconds: float | None,
     options: dict[str, Any],
 ) -> None:
-    # Kernels are what is tuned, also where calls on the CPU are for torch.
+    # Kernels are tuned even if calls on the CPU run in torch.
     cpu: _settings.Cpu | None = "host" if device.type == "cpu" else None
     before = _settings.configure(policy="tune", tuning_seconds=tuning_seconds, cpu=cpu)
     try:
@@ -168,7 +168,7 @@ def _tune_all(
             target = torch.zeros(rows, dtype=torch.int64, device=device)
             for operation in operations:
                 if operation in _LINEAR:
-                    assert hidden is not None  # tune() has looked
+                    assert hidden is not None  # tune() has checked that
                     _run_linear(operation, _normal(rows, hidden, dtype, device), classes, target, options)
                 else:
                     _run(operation, torch.zeros(rows, classes, dtype=dtype, device=device), target, options)
@@ -177,7 +177,7 @@ def _tune_all(
 
 
 def _normal(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What products take is the time of numbers such as a model's: those of zeros are faster."""
+    """Fills a tensor with numbers like a model's: products of zeros are faster, and would give wrong times."""
     return torch.randn(rows, columns, dtype=dtype, device=device)
 
 

@@ -29,14 +29,15 @@ _NAME = "ce.torch.vocab_parallel_cross_entropy"
 
 
 class VocabParallelOutput(NamedTuple):
-    """What :func:`vocab_parallel_cross_entropy` returns where more than the loss is asked for; None for what is not.
+    """The result of :func:`vocab_parallel_cross_entropy` with further outputs; outputs that were not asked for are
+    None.
 
-    The same on every rank. Loss, lse and entropy are differentiable.
+    It is equal on every rank. Loss, lse and entropy are differentiable.
     """
 
     loss: Tensor
     z_loss: Tensor | None = None
-    """As the loss: the part of it that is the z-loss."""
+    """Like the loss: its z-loss part."""
     lse: Tensor | None = None
     """One float32 a row: logsumexp over the classes of all ranks."""
     argmax: Tensor | None = None
@@ -46,7 +47,7 @@ class VocabParallelOutput(NamedTuple):
     logprob: Tensor | None = None
     """One float32 a row: the log-probability of the target."""
     entropy: Tensor | None = None
-    """One float32 a row."""
+    """One float32 a row: the entropy."""
 
 
 _agreed = _rank_exchange.PerGroup()
@@ -84,10 +85,9 @@ def vocab_parallel_cross_entropy(
 ) -> Any:
     """:func:`ce.torch.cross_entropy` where each rank of a group has the logits of some neighbouring classes.
 
-    The numbers are those of one GPU with all classes, and the same bits on every rank. Ranks tell each other 12 to 40
-    bytes a row in the forward, nothing in the backward, and nothing waits for the GPU. The first call with a group,
-    columns, options and power-of-two range of rows compares what the ranks were asked for, and rank 0 chooses the
-    kernels for all.
+    The results are those of one GPU with all classes, and bitwise equal on every rank. Ranks exchange 12 to 40 bytes a
+    row in the forward, nothing in the backward, and nothing waits for the GPU. The first call with a group, columns,
+    options and power-of-two range of rows compares the ranks' calls, and rank 0 chooses the kernels for all.
 
     Args:
         logits: [..., columns]: this rank's classes, of float32, float16 or bfloat16; or a DTensor with the placement
@@ -95,17 +95,18 @@ def vocab_parallel_cross_entropy(
         target: [...] class indices among all classes, the same on every rank; or this rank's probabilities, as logits.
         weight: [classes]: the weights of all classes, on every rank.
         group: the ranks; None: the default group. Not with a DTensor, which has its own.
-        first_class: of the logits' first column; None: equal shards in the order of the ranks.
-        classes: of all ranks together; None: the columns of all. Columns at or beyond it are padding: they count
-            nowhere, and their gradient is 0.
-        inplace_backward: the gradient is written over the logits: by the backward, or where the ranks exchange (see
-            plan) in the forward already.
+        first_class: first class of the logits; None: equal shards in the order of the ranks.
+        classes: total over all ranks; None: the columns of all. Columns at or beyond it are padding: they are ignored,
+            and their gradient is 0.
+        inplace_backward: the gradient overwrites the logits: in the backward, or if the ranks exchange (see plan)
+            already in the forward.
         plan: "gather": statistics of the rows, an all-gather, and in the backward the gradient; it reads the logits
-            twice. "exchange": loss and gradient by one kernel, which reads them once: those of the ranks, on GPUs that
-            reach each other's memory, tell each other of each row while they run, and so wait for each other on the
-            GPU. For the reductions "mean" and "sum" with a gradient, without return_lse and return_entropy, in
-            eager code; calls that are not so go the other way. "automatic": what takes less time, as rank 0 measured
-            it, or "exchange" where every rank can and nothing was measured. The same on every rank.
+            twice. "exchange": loss and gradient by one kernel, which reads them once. The kernels of the ranks, on GPUs
+            that reach each other's memory, send each other statistics of each row while they run, and so wait for each
+            other on the GPU. It is for the reductions "mean" and "sum" with a gradient, without return_lse and
+            return_entropy, in eager code; other calls use "gather". "automatic": the plan that takes less time, as
+            measured by rank 0, or "exchange" if every rank can and nothing was measured. It must be equal on every
+            rank.
         return_logprob, return_entropy: return these, too.
 
     All other arguments are as in :func:`ce.torch.cross_entropy`.
@@ -251,7 +252,7 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
 
 
 def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.Peers | None:
-    """Where the ranks exchange, the memory through which they do; the same on every rank.
+    """The memory through which the ranks exchange, if they do; equal on every rank.
 
     Once for each kind of call all ranks compare theirs, and rank 0 decides (:mod:`ce.torch._rank_decision`).
     """
@@ -301,7 +302,7 @@ def _agree(
     code: tuple[int, ...],
     can_exchange: Callable[[], bool],
 ) -> tuple[bool, int]:
-    """Compares the calls of all ranks: ValueError on every rank where they do not fit each other.
+    """Compares the calls of all ranks: raises ValueError on every rank if they do not match.
 
     Returns whether all ranks can exchange, and the columns of the widest shard.
     """

@@ -22,24 +22,24 @@ __all__ = ["vocab_parallel_linear_cross_entropy"]
 
 _NAME = "vocab_parallel_linear_cross_entropy"
 _BUDGET = 512 << 20
-_TILE = 128  # tokens: products are made of such
+_TILE = 128  # tokens; the products' tile height
 _OF_ROWS = ("lse", "argmax", "hit", "logprob", "entropy")
 
 
 class _Call(NamedTuple):
-    """What is the same for all chunks."""
+    """Arguments that are equal for all chunks."""
 
     group: Any
     chunk: int
     sums_input_grad: bool
-    """Over more than one rank."""
+    """Whether the gradient of the input is summed over the ranks, of which there are several."""
     options: dict[str, Any]
-    """Of vocab_parallel_cross_entropy; the reduction is "none", or "mean" with a divisor or "sum"."""
+    """Arguments of vocab_parallel_cross_entropy; the reduction is "none", or "mean" with a divisor or "sum"."""
     dtype: torch.dtype
-    """Of the products."""
+    """The dtype of the products."""
     logits_dtype: torch.dtype
     sums_in_f32: bool
-    """Of the weight's gradient over chunks."""
+    """Whether the weight's gradient is summed in float32 over chunks."""
 
 
 @_arguments.overridable("input", "linear_weight", "target")
@@ -80,10 +80,10 @@ def vocab_parallel_linear_cross_entropy(
     """:func:`ce.torch.vocab_parallel_cross_entropy` of ``F.linear(input, linear_weight, linear_bias)``, where each rank
     of a group has the weight of some neighbouring classes and the hidden states of all tokens.
 
-    The tokens are taken in chunks; the logits of this rank's classes are in memory for one chunk at a time. The
-    products are PyTorch's. For the reductions mean and sum the gradients are made in the forward, chunk by chunk, and
-    kept; for the reduction none the backward makes the logits anew. Each rank's gradient of the input is a part of the
-    whole: the sum over the ranks runs for one chunk while the next one's products are made.
+    The tokens are divided into chunks; only the logits of this rank's classes for one chunk at a time are in memory.
+    The products are PyTorch's. For the reductions mean and sum the gradients are computed in the forward, chunk by
+    chunk, and kept; for the reduction none the backward computes the logits again. Each rank's gradient of the input is
+    its contribution to a sum over the ranks, which runs for one chunk while the next one's products are computed.
 
     Args:
         input: [..., hidden] of float32, float16 or bfloat16, the same on every rank.
@@ -91,18 +91,18 @@ def vocab_parallel_linear_cross_entropy(
         target: [...] class indices among all classes, the same on every rank.
         linear_bias: [columns]: this rank's classes.
         weight: [classes]: the weights of all classes, on every rank.
-        plan: which way the ranks go in each chunk: see :func:`ce.torch.vocab_parallel_cross_entropy`.
-        sum_input_grad: sums the input's gradient over the ranks. False: it is this rank's part, for a caller who sums
-            it, such as by a reduce-scatter of sequence parallelism.
-        memory_budget: bytes for the logits of a chunk, the same on every rank; None: 512 MiB. More chunks than one sum
-            the weight's gradient in float32: where the logits of all tokens need no more memory than those of a chunk
-            and such sums, there is one chunk.
-        chunk_tokens: tokens of a chunk, the same on every rank; None: as many as the budget holds.
-        valid_tokens: the same on every rank; logits_dtype; accumulate: as :func:`ce.torch.linear_cross_entropy`. Where
-            more tokens count than valid_tokens says, all gradients are NaN with the loss. None as accumulate: float32
-            where there is more than one chunk.
+        plan: the plan of the ranks in each chunk: see :func:`ce.torch.vocab_parallel_cross_entropy`.
+        sum_input_grad: sums the input's gradient over the ranks. False: it is this rank's contribution, for a caller
+            that sums it, for example by a reduce-scatter of sequence parallelism.
+        memory_budget: bytes for the logits of a chunk, equal on every rank; None: 512 MiB. Several chunks sum the
+            weight's gradient in float32; there is only one chunk if the logits of all tokens take no more memory than
+            those of a chunk and such sums.
+        chunk_tokens: tokens of a chunk, equal on every rank; None: as many as the budget holds.
+        valid_tokens: equal on every rank; logits_dtype; accumulate: as in :func:`ce.torch.linear_cross_entropy`. If
+            more tokens count than valid_tokens says, all gradients are NaN with the loss. None for accumulate: float32
+            if there is more than one chunk.
 
-    All other arguments are as in :func:`ce.torch.vocab_parallel_cross_entropy`. What is returned beside the loss has no
+    All other arguments are as in :func:`ce.torch.vocab_parallel_cross_entropy`. Outputs other than the loss have no
     gradient.
 
     Returns:
@@ -150,7 +150,7 @@ def vocab_parallel_linear_cross_entropy(
         raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
     dtype = linear._dtype_of(input, linear_weight)
     logits = _one_of("logits_dtype", logits_dtype, dtype)
-    of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is given
+    of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is returned
     sums_in_f32 = _one_of("accumulate", accumulate, of_weight, torch.float32) is torch.float32
     flat_target = linear._flat_target(target, dtype)
     tokens = flat_target.numel()
@@ -194,11 +194,11 @@ def vocab_parallel_linear_cross_entropy(
     }
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     element = logits.itemsize + (dtype.itemsize if logits is not dtype and any(needs) else 0)  # rounded for products
-    row_bytes = -(-classes // ranks) * element  # of ranks whose shards differ, the same on all
+    row_bytes = -(-classes // ranks) * element  # equal on all ranks, even if their shards differ
     count = flat_target.numel()
     chunk = chunk_tokens or _chunk(count, row_bytes, memory_budget or _BUDGET)
     if chunk_tokens is None and needs[1] and linear_weight.dtype is not torch.float32 and sums_in_f32:
-        in_f32 = 4 * input.shape[-1] // element  # tokens whose logits are as many bytes as the sums of chunks
+        in_f32 = 4 * input.shape[-1] // element  # tokens whose logits take as many bytes as the sums
         if count <= chunk + in_f32:
             chunk = max(count, 1)
     call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype, logits, sums_in_f32)
@@ -229,7 +229,7 @@ def vocab_parallel_linear_cross_entropy(
 def _one_of(
     argument: str, given: torch.dtype | None, own: torch.dtype, otherwise: torch.dtype | None = None
 ) -> torch.dtype:
-    """float32, or a dtype of the call's own; what is not given is the latter, unless said otherwise."""
+    """The given dtype, which must be float32 or the call's own; by default `otherwise`, or the latter."""
     if given is None:
         return otherwise or own
     if given not in (own, torch.float32):
@@ -238,7 +238,7 @@ def _one_of(
 
 
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
-    """[], or one element a row; in float32."""
+    """The upstream gradient: [], or one element a row; in float32."""
     given = functional.upstream_of(upstream, torch.float32, input, f"ce.torch.{_NAME}").detach()
     rows = input.shape[:-1]
     if given.numel() != 1 and given.shape != rows:
@@ -249,13 +249,13 @@ def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
 
 
 class _Kept(NamedTuple):
-    """The tokens that are in products, where others are left out. Nothing of it waits for the device."""
+    """The tokens in products, if others are left out. Nothing waits for the device."""
 
     order: Tensor
-    """Of those that count, in ascending order, as many as the caller says."""
+    """Indices of the tokens that count, in ascending order, as many as the caller says."""
     left_out: Tensor
     factor: Tensor
-    """[]: NaN where more tokens count than the caller says, else 1."""
+    """A factor []: NaN if more tokens count than the caller says, else 1."""
 
     @staticmethod
     def of(target: Tensor, ignore_index: int, valid_tokens: int) -> _Kept:
@@ -267,7 +267,7 @@ class _Kept(NamedTuple):
         return None if of_rows is None else of_rows.index_select(0, self.order)
 
     def scattered(self, made: dict[str, Tensor], reduction: str) -> dict[str, Tensor]:
-        """Rows in their places, and what a call says of those that are left out."""
+        """Scatters rows back to their tokens, with the results of ignored tokens."""
         of_left_out = {"lse": torch.nan, "argmax": -1}
         for name, one in made.items():
             if name in _OF_ROWS or reduction == "none":
@@ -306,10 +306,10 @@ def _agree(group: Any, ranks: int, own: tuple[float, ...]) -> None:
 def _divisor_of_mean(
     target: Tensor, weight: Tensor | None, classes: int, ignore_index: int, has_z_loss: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """What a mean over all chunks is divided by, and weights of the classes with which it is right.
+    """The divisor of a mean over all chunks, and the weights of the classes to use with it.
 
-    A z-loss is divided by the number of rows in any case, so that beside one all weights are multiplied by what makes
-    that number the divisor.
+    A z-loss is always divided by the number of rows; with one, all weights are scaled so that this number is the
+    divisor.
     """
     counts = target != ignore_index
     count = counts.sum().float()
@@ -324,14 +324,15 @@ def _divisor_of_mean(
 
 
 def _chunk(tokens: int, row_bytes: int, budget: int) -> int:
-    """Chunks of about one size, none larger than the budget holds."""
+    """Tokens of a chunk: chunks have about equal size, within the budget."""
     most = max(budget // row_bytes // _TILE * _TILE, _TILE)
     chunks = max(-(-tokens // most), 1)
     return min(-(-tokens // chunks // _TILE) * _TILE, most) if tokens > _TILE else max(tokens, 1)
 
 
 class _Gradients:
-    """Of hidden states, weight and bias; of the latter two summed over the chunks, in float32 where there are more."""
+    """Gradients of hidden states, weight and bias; the latter two are summed over the chunks, in float32 if there are
+    several."""
 
     def __init__(
         self,
@@ -343,9 +344,9 @@ class _Gradients:
     ) -> None:
         """
         Args:
-            layer: of the classes alone: those of padding have the gradient 0.
-            dtypes: of the gradients.
-            columns: with padding.
+            layer: without padding, whose gradient is 0.
+            dtypes: dtypes of the gradients.
+            columns: number of columns including padding.
         """
         hidden, weight, _ = layer
         valid = weight.shape[0]
@@ -394,7 +395,7 @@ class _Gradients:
 
 
 def _layer_of(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, valid: int) -> _linear.Layer:
-    """Of the classes alone: whatever padding has must not reach the products."""
+    """The layer without padding, whose values must not reach the products."""
     hidden, weight, bias = _linear.Layer.of(input, weight, bias, dtype)
     return _linear.Layer(hidden.contiguous(), weight[:valid], None if bias is None else bias[:valid])
 
@@ -406,10 +407,10 @@ def _in_chunks(
     gradients: _Gradients | None,
     of_loss: Tensor | None = None,
 ) -> list[tuple[Tensor, ...]]:
-    """Loss and other results of each chunk; adds to the gradients, for the gradients of the losses that are given.
+    """Loss and other results of each chunk; adds to the gradients, given gradients of the losses.
 
     Args:
-        of_rows: targets, weights of the rows, scales of their logits, and upstream gradients, or one for all.
+        of_rows: targets, weights of the rows, scales of their logits, and upstream gradients (or one for all).
     """
     hidden, weight, bias = layer
     tokens, made = hidden.shape[0], []

@@ -1,5 +1,5 @@
-"""Functions and modules of other projects with their own signatures, through ``ce``.
+"""Functions and modules of other projects with their own signatures, run by ``ce``.
 
-Each is a module of its own that imports nothing of the project it stands for: ``ce.torch.integrations.liger``,
+Each is a separate module that does not import the project it replaces: ``ce.torch.integrations.liger``,
 ``flash_attn``, ``megatron``, ``quack``, ``torchtitan``, ``transformer_engine``, ``transformers``, ``trl``.
 """

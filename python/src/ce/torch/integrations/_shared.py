@@ -1,4 +1,4 @@
-"""What the integrations have in common."""
+"""Common code of the integrations."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def classes_second(logits: Tensor) -> Tensor:
 
 
 class _Divided(torch.autograd.Function):
-    """A sum times a number that its gradient has been multiplied by already."""
+    """A sum, scaled by a number; its gradient has been multiplied by that already."""
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, factor: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class _Divided(torch.autograd.Function):
 
 
 def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options: Any) -> Tensor:
-    """The sum of the losses over a number that the caller knows, in float32, with its gradient in one pass.
+    """The sum of the losses divided by a given number, in float32, with its gradient in one pass.
 
     Args:
         logits: [rows, classes, ...].
@@ -79,7 +79,7 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
     if isinstance(divisor, Tensor):
         factor = divisor.to(device=logits.device, dtype=torch.float32).reciprocal()
     else:
-        # As in torch, where a loss that is divided by 0 is infinite, or NaN where nothing counts.
+        # As in torch, a loss divided by 0 is infinite, or NaN if nothing counts.
         inverse = 1.0 / divisor if divisor != 0 else math.inf
         factor = torch.full((), inverse, dtype=torch.float32, device=logits.device)
     plain = torch.compiler.is_compiling() or _are_functorch_transforms_active()
@@ -95,7 +95,7 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
 def require_tensors(name: str, **given: Any) -> None:
     """
     Raises:
-        TypeError: names the function and the argument that is no tensor.
+        TypeError: names the function and the argument that is not a tensor.
     """
     for argument, value in given.items():
         if not isinstance(value, Tensor):
@@ -103,15 +103,15 @@ def require_tensors(name: str, **given: Any) -> None:
 
 
 def class_indices(name: str, argument: str, given: Tensor) -> Tensor:
-    """As kernels take them.
+    """Class indices in a form that kernels support.
 
     Raises:
-        TypeError: names the function and the argument whose dtype is none of class indices.
+        TypeError: names the function and the argument whose dtype does not hold class indices.
     """
     _arguments.require_dtype(name, argument, given, torch.int64, torch.int32, torch.uint8)
     return given.long() if given.dtype is torch.uint8 else given
 
 
 def f32_for(logits: Tensor) -> torch.dtype:
-    """That of a loss in float32; float64 logits keep theirs."""
+    """The dtype of a loss in float32; losses of float64 logits are float64."""
     return logits.dtype if logits.dtype == torch.float64 else torch.float32

@@ -33,16 +33,16 @@ def cross_entropy_loss(
     Args:
         logits: [rows, classes] of float32, float16 or bfloat16.
         labels: [rows] class indices.
-        precomputed_lse: [rows] float32: logsumexp of the logits, with which the forward reads the logits of the labels
-            alone. As there it is computed again with label_smoothing and with a logit_scale other than 1.
+        precomputed_lse: [rows] float32: logsumexp of the logits; the forward then only reads the logits of the labels.
+            As in flash-attn it is computed again with label_smoothing and with a logit_scale other than 1.
         lse_square_scale: the factor of the z-loss.
-        inplace_backward: the gradient takes the memory of the logits, in the backward, unless that keeps its graph
-            (retain_graph). What else has saved the logits for its backward fails there then, as in torch.
+        inplace_backward: the gradient overwrites the logits, in the backward, unless that keeps its graph
+            (retain_graph). If another operation has saved the logits, its backward fails, as in torch.
         process_group: the ranks whose logits are equal shares of the classes; None: each has all classes. The logsumexp
             is computed then, whatever precomputed_lse is.
 
     Returns:
-        Losses with their z-losses, and z-losses alone: float32 [rows] each, 0 in rows left out. The second has no
+        Losses including their z-losses, and z-losses alone: float32 [rows] each, 0 in ignored rows. The second has no
         gradient.
 
     Raises:
@@ -94,7 +94,8 @@ def cross_entropy_loss(
 def _lse_of_use(
     precomputed_lse: Tensor | None, logits: Tensor, label_smoothing: float, logit_scale: float
 ) -> Tensor | None:
-    """Where flash-attn uses it, too: it is that of logits without a scale, and a smoothed loss needs all logits."""
+    """precomputed_lse if the call can use it, else None. As in flash-attn it is that of logits without a scale, and a
+    smoothed loss needs all logits."""
     if precomputed_lse is not None:
         if not isinstance(precomputed_lse, Tensor):
             raise TypeError(f"{_NAME}: precomputed_lse is {precomputed_lse!r}; expected a tensor or None")
@@ -103,7 +104,7 @@ def _lse_of_use(
 
 
 class _OverLogits(torch.autograd.Function):
-    """Losses of the rows, whose gradient is written over the logits in the backward."""
+    """Losses of the rows; the backward writes their gradient over the logits."""
 
     @staticmethod
     def forward(
@@ -172,10 +173,10 @@ class CrossEntropyLoss(nn.Module):
         self.return_z_loss = return_z_loss
 
     def forward(self, input: Tensor, target: Tensor, precomputed_lse: Tensor | None = None) -> Any:
-        """Of logits [rows, classes] and class indices [rows]: the loss in float32, and with `return_z_loss` the z-loss.
+        """The loss of logits [rows, classes] and class indices [rows] in float32, and with `return_z_loss` the z-loss.
 
-        The gradient of a mean and a sum comes from the same pass as the loss, unless it is to take the memory of the
-        logits in the backward, and where precomputed_lse is of use.
+        The gradient of a mean and a sum comes from the same pass as the loss, unless the backward writes it over the
+        logits, and unless precomputed_lse is used.
         """
         if self.reduction == "none" or self.inplace_backward or self.process_group is not None:
             loss, z_loss = cross_entropy_loss(

@@ -1,7 +1,8 @@
 """The cross entropy of Liger-Kernel, and that of a linear layer, with its own signatures.
 
-Unlike there, the logits are left as they are, no call waits for the GPU, and a target out of range makes its row NaN
-instead of raising: see :func:`ce.torch.check`. Where all rows are left out, loss, z-loss and gradients are 0, as there.
+Unlike in Liger-Kernel, the logits are not changed, no call waits for the GPU, and a target out of range makes its row
+NaN instead of raising: see :func:`ce.torch.check`. If all rows are ignored, loss, z-loss and gradients are 0, as in
+Liger-Kernel.
 
 ``ce.torch.liger`` is this module. Its functions have shorter names, too: ``cross_entropy`` and
 ``fused_linear_cross_entropy``.
@@ -33,7 +34,7 @@ _OWN = {"z_loss": "lse_square_scale", "return_hit": "return_token_accuracy", "re
 
 @dataclass
 class CrossEntropyOutput:
-    """What is returned where more than the loss is asked for; None for what is not."""
+    """The result with further outputs; outputs that were not asked for are None."""
 
     loss: Tensor
     z_loss: Tensor | None = None
@@ -68,10 +69,10 @@ def liger_cross_entropy(
         lse_square_scale: the factor of the z-loss.
         return_z_loss: also the z-loss, reduced as the loss.
         return_token_accuracy: also whether each row's largest logit is its target: float32 [rows] for the reduction
-            "none", else the mean over the rows that are not left out.
-        return_predicted_tokens: also the index of each row's largest logit, int64 [rows], -1 in rows left out.
-        use_token_scaling: loss and gradient of each row times the probability of its target, of which no gradient is
-            taken.
+            "none", else the mean over the rows that are not ignored.
+        return_predicted_tokens: also the index of each row's largest logit, int64 [rows], -1 in ignored rows.
+        use_token_scaling: loss and gradient of each row times the probability of its target, which is treated as a
+            constant.
 
     Returns:
         The loss in the dtype of the input, or a :class:`CrossEntropyOutput`.
@@ -99,7 +100,7 @@ def liger_cross_entropy(
 def _output(
     made: Tensor | functional.CrossEntropyOutput, target: Tensor, ignore_index: int, reduction: str
 ) -> Tensor | CrossEntropyOutput:
-    """As Liger-Kernel has it: means over no rows are 0, but for the accuracy. Nothing waits for the GPU."""
+    """Like Liger-Kernel: means over no rows are 0, except the accuracy. Nothing waits for the GPU."""
     counts = target != ignore_index
     any_counts = counts.any() if reduction == "mean" else None
 
@@ -153,7 +154,7 @@ class LigerCrossEntropyLoss(nn.Module):
         self.return_predicted_tokens = return_predicted_tokens
 
     def forward(self, _input: torch.Tensor, target: torch.Tensor) -> Tensor | CrossEntropyOutput:
-        """Of logits [rows, classes] and class indices [rows]."""
+        """The loss of logits [rows, classes] and class indices [rows]."""
         return liger_cross_entropy(
             _input,
             target,
@@ -196,10 +197,10 @@ def liger_fused_linear_cross_entropy(
         target: [rows] class indices.
         bias: [classes] of the layer.
         ce_weight: [classes], a weight for each class.
-        accum_dtype: what the gradient of the weight is summed in over chunks.
-        chunk_mem_const: without meaning: a tenth of what is free is the budget.
+        accum_dtype: dtype in which the gradient of the weight is summed over chunks.
+        chunk_mem_const: not used: the budget is a tenth of the free memory.
 
-    All else as in :func:`liger_cross_entropy`.
+    All other arguments as in :func:`liger_cross_entropy`.
     """
     if accum_dtype is not None and linear._has_kernels(input, weight):
         linear._check_sums("liger.liger_fused_linear_cross_entropy", "accum_dtype", accum_dtype, input, weight)
@@ -265,7 +266,7 @@ class LigerFusedLinearCrossEntropyLoss(nn.Module):
     def forward(
         self, lin_weight: Tensor, _input: Tensor, target: Tensor, bias: Tensor | None = None
     ) -> Tensor | CrossEntropyOutput:
-        """Of the layer's weight, hidden states [rows, hidden], class indices [rows] and the layer's bias."""
+        """The loss of the layer's weight, hidden states [rows, hidden], class indices [rows] and the layer's bias."""
         return liger_fused_linear_cross_entropy(
             _input,
             lin_weight,

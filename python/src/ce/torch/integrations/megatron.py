@@ -1,8 +1,8 @@
 """The vocabulary-parallel cross entropy of Megatron-Core with its own signatures.
 
-Losses are in float32, one a token, and the gradient is in the dtype of the logits. Label smoothing is that of one rank
-with all classes. Megatron-Core's own spreads it over the classes of each shard, so that its loss is another one on each
-rank and depends on how many there are; a user who must match such runs asks for it: ``smoothing_of_shards=True``.
+Losses are in float32, one for each token, and the gradient is in the dtype of the logits. Label smoothing is that of
+one rank with all classes. Megatron-Core's own smoothing covers the classes of each shard separately, so its loss
+differs between ranks and depends on their number; set ``smoothing_of_shards=True`` to reproduce such runs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def vocab_parallel_cross_entropy(
         target: [length, batch] class indices among all classes.
         label_smoothing: spread over all classes but the target's, as in Megatron-Core on one rank.
         tp_group: the ranks; None: Megatron-Core's tensor-parallel group, else the default group.
-        smoothing_of_shards: smoothing as Megatron-Core has it on several ranks: over this rank's classes alone, so that
-            each rank has a loss of its own. It reads the logits once more, forward and backward.
+        smoothing_of_shards: smoothing like Megatron-Core's on several ranks: over this rank's classes alone, so each
+            rank has another loss. It reads the logits once more, forward and backward.
 
     Returns:
         Float32 [length, batch].
@@ -107,14 +107,14 @@ _PLACES: dict[str, tuple[str, Callable[..., Tensor]]] = {
         "megatron.core.fusions.fused_cross_entropy",
         fused_vocab_parallel_cross_entropy,
     ),
-    # What Megatron-Core calls where its loss is that of TransformerEngine.
+    # Megatron-Core calls these if its loss is TransformerEngine's.
     "parallel_cross_entropy": ("transformer_engine.pytorch.cross_entropy", parallel_cross_entropy),
 }
 _PACKAGES = ("megatron", "transformer_engine")
 
 
 class Patch:
-    """What :func:`patch` returns: ``with megatron.patch(): ...`` undoes it at the end of the block."""
+    """The result of :func:`patch`: ``with megatron.patch(): ...`` undoes it at the end of the block."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
@@ -133,21 +133,21 @@ class Patch:
 
 
 def patch(*, smoothing_of_shards: bool = False) -> Patch:
-    """Replaces both functions of Megatron-Core, and TransformerEngine's ``parallel_cross_entropy``, in every module of
-    theirs that is imported, for the whole process. Also ``ce.torch.megatron.patch()``.
+    """Replaces both functions of Megatron-Core, and TransformerEngine's ``parallel_cross_entropy``, in each of their
+    imported modules, for the whole process. Also ``ce.torch.megatron.patch()``.
 
     Args:
         smoothing_of_shards: as :func:`vocab_parallel_cross_entropy`.
 
     Returns:
-        What undoes it: ``patch().undo()``, or a ``with`` block.
+        An object that undoes it: ``patch().undo()``, or a ``with`` block.
 
     Raises:
         RuntimeError: Megatron-Core is not imported.
     """
     made = Patch()
     for name, (home, function) in _PLACES.items():
-        if home not in sys.modules:  # as where there is no TransformerEngine
+        if home not in sys.modules:  # for example, if there is no TransformerEngine
             continue
         original = getattr(sys.modules[home], name)
         if smoothing_of_shards and function is vocab_parallel_cross_entropy:

@@ -1,4 +1,4 @@
-"""Softmax and cross entropy of quack with their own signatures. The losses are in float32, as there."""
+"""Softmax and cross entropy of quack with their own signatures. The losses are in float32, as in quack."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["cross_entropy", "softmax"]
 
 @in_own_words(input="x")
 def softmax(x: Tensor) -> Tensor:
-    """``quack.softmax``: along the last dimension of x, [rows, columns] there and anything here.
+    """``quack.softmax``: along the last dimension of x, which is [rows, columns] in quack and may have any sizes here.
 
-    As :func:`ce.torch.softmax` of the last dimension, which says what the dtypes are and what is raised.
+    It equals :func:`ce.torch.softmax` of the last dimension, which documents dtypes and exceptions.
     """
     return functional.softmax(x, -1)
 
@@ -33,14 +33,14 @@ def cross_entropy(
     """``quack.cross_entropy``.
 
     Args:
-        x: logits, [rows, classes] of float32, float16 or bfloat16; float64 is for torch.
+        x: logits, [rows, classes] of float32, float16 or bfloat16; float64 runs in torch.
         target: [rows] class indices.
-        lse_partial: [rows, parts]: logsumexps of parts of each row, say of a product's tiles. With them the forward
-            reads of a row the target's logit alone. They have no gradient of their own: that of x is the whole one.
+        lse_partial: [rows, parts]: logsumexps of slices of each row, for example of a product's tiles. The forward then
+            only reads the target's logit of each row. They have no gradient of their own: that of x is complete.
         weight: [classes].
         reduction: "mean", "sum" or "none".
-        inplace_backward: for "mean" and "sum" the gradient takes the memory of x, in the forward already; without
-            meaning with `lse_partial`.
+        inplace_backward: for "mean" and "sum" the gradient overwrites x, already in the forward; not used with
+            `lse_partial`.
 
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.

@@ -1,6 +1,6 @@
-"""The loss of torchtitan, without its float32 copy of the logits, and its Triton loss.
+"""torchtitan's loss, without its float32 copy of the logits, and its Triton loss.
 
-The class takes torchtitan's own configuration, and is called as torchtitan's are::
+The class takes torchtitan's own configuration, and is called like torchtitan's::
 
     loss_fn = TritonCrossEntropyLoss(config)
     loss, _ = loss_fn(logits, labels, global_valid_tokens)
@@ -28,7 +28,7 @@ def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int |
     Args:
         pred: logits [..., classes] of float32, float16, bfloat16 or float64; or a DTensor whose classes are spread over
             ranks, Shard(-1).
-        labels: [...] class indices; what is -100 is left out.
+        labels: [...] class indices; -100 is ignored.
         global_vocab_size: the classes of all ranks, for a DTensor: columns beyond them are padding.
 
     Returns:
@@ -53,13 +53,13 @@ def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int |
 def triton_cross_entropy_loss(
     pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None, reduction: str = "sum"
 ) -> Tensor:
-    """torchtitan's ``triton_cross_entropy_loss``: the sum of the losses, which writes over the logits, as there.
+    """torchtitan's ``triton_cross_entropy_loss``: the sum of the losses. It overwrites the logits, as in torchtitan.
 
     Args:
-        pred: logits [tokens, classes] of float32, float16, bfloat16 or float64. Where they require one, the
-            forward replaces them by their gradient.
-        labels: [tokens] class indices; what is -100 is left out.
-        global_vocab_size: without meaning.
+        pred: logits [tokens, classes] of float32, float16, bfloat16 or float64. If they require a gradient, the forward
+            overwrites them with it.
+        labels: [tokens] class indices; -100 is ignored.
+        global_vocab_size: not used.
         reduction: "sum".
 
     Returns:
@@ -82,10 +82,10 @@ def triton_cross_entropy_loss(
 class TritonCrossEntropyLoss:
     """torchtitan's class of that name: a sum of losses, divided by the tokens of all ranks where they are given.
 
-    The forward replaces logits that require a gradient by it, as there.
+    The forward overwrites logits that require a gradient with it, as in torchtitan.
 
     Args:
-        config: torchtitan's ``CrossEntropyLoss.Config``; of it global_vocab_size alone is read. None: its defaults.
+        config: torchtitan's ``CrossEntropyLoss.Config``, of which only global_vocab_size is read. None: its defaults.
     """
 
     def __init__(self, config: Any = None) -> None:
@@ -94,12 +94,12 @@ class TritonCrossEntropyLoss:
     def __call__(
         self, pred: Tensor, labels: Tensor, global_valid_tokens: Tensor | None = None, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, and no further numbers.
+        """Returns the loss, and an empty dictionary of further numbers.
 
         Args:
             pred: logits [..., classes].
-            labels: [...] class indices; what is -100 is left out.
-            global_valid_tokens: a number on the device that the sum is divided by.
+            labels: [...] class indices; -100 is ignored.
+            global_valid_tokens: the divisor of the sum: a number on the device.
             kwargs: not used.
 
         Raises:

@@ -1,6 +1,7 @@
 """The cross entropy of TransformerEngine with its own signatures, also for logits whose classes ranks share.
 
-The losses are in float32, as there; the gradient is in the dtype of the logits, where newer versions have float32.
+The losses are in float32, as in TransformerEngine; the gradient is in the dtype of the logits, where newer versions
+have float32.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def parallel_cross_entropy(
     Args:
         inp: logits, [batch, length, classes] or [length, batch, classes].
         target: class indices, of the sizes of `inp` without the classes.
-        reduce_loss: the mean over the rows that are not left out (0 where there are none), instead of one loss a row.
+        reduce_loss: the mean over the rows that are not ignored (0 if there are none), instead of one loss a row.
         dist_process_group: the ranks whose logits are equal shares of the classes; None: each has all classes.
-        is_cg_capturable: without meaning: every call can be captured.
+        is_cg_capturable: not used: every call can be captured.
 
     Returns:
         Float32: a number, or the sizes of the target.
@@ -92,7 +93,7 @@ def cross_entropy_forward(
     """``transformer_engine.pytorch.triton.cross_entropy.cross_entropy_forward``: loss and gradient in one pass.
 
     Args:
-        _input: logits, [batch, length, classes]; they are left as they are.
+        _input: logits, [batch, length, classes]; they are not changed.
         target: class indices, [batch, length].
         dist_process_group: the ranks whose logits are equal shares of the classes; None: each has all classes.
 
@@ -137,7 +138,7 @@ def cross_entropy_backward(grad_input: Tensor, grad_output: Tensor, is_cg_captur
     """``transformer_engine.pytorch.triton.cross_entropy.cross_entropy_backward``: the gradient of
     :func:`cross_entropy_forward` times one number, or one for each row, in its own memory.
 
-    Where the number is 1 the gradient is not even read. Nothing waits for the GPU.
+    If the number is 1 the gradient is not even read. Nothing waits for the GPU.
     """
     if grad_output.numel() == 1:
         torch.ops.ce.scale_gradient_(grad_input, grad_output.reshape(()))

@@ -39,18 +39,18 @@ def CeForCausalLMLoss(
 ) -> Tensor:
     """``transformers.loss.loss_utils.ForCausalLMLoss``: each position predicts the label of the next.
 
-    The loss is in float32, computed from logits of whatever dtype as they are: within 3e-4 of that of logits that are
-    cast first.
+    The loss is in float32, computed directly from logits of any dtype: it differs by at most 3e-4 from that of logits
+    that are cast first.
 
     Args:
         logits: [..., positions, vocab_size] of float32, float16 or bfloat16.
-        labels: [..., positions] class indices; what is `ignore_index` is left out. Not needed with `shift_labels`.
-        vocab_size: the classes.
-        num_items_in_batch: what the sum of the losses is divided by, also as a tensor on the device, which nothing
-            waits for; None: the labels that count.
+        labels: [..., positions] class indices; `ignore_index` is ignored. Not needed with `shift_labels`.
+        vocab_size: number of classes.
+        num_items_in_batch: the divisor of the sum of the losses, also as a tensor on the device, which nothing waits
+            for; None: the number of labels that count.
         ignore_index: see above.
         shift_labels: [..., positions]: labels that are shifted already.
-        kwargs: what models hand over besides; not used.
+        kwargs: further arguments of models; not used.
 
     Returns:
         A float32 number.
@@ -102,9 +102,9 @@ def _undo(mapping: dict[str, Any], before: Any) -> Iterator[None]:
 
 
 def install() -> Any:
-    """Puts :func:`CeForCausalLMLoss` in the place of ``ForCausalLM`` in the mapping of transformers.
+    """Replaces ``ForCausalLM`` by :func:`CeForCausalLMLoss` in the mapping of transformers.
 
-    Models that have looked their loss up already keep it.
+    Models that have looked up their loss before keep it.
 
     Returns:
         A context manager that puts back what was there before.
@@ -140,7 +140,7 @@ class CeForCausalLMLossLayer(nn.Module):
 
 
 class _Repository:
-    """Where the package kernels finds the layer: here, not in a repository."""
+    """Tells the package kernels that the layer is here, not in a repository."""
 
     layer_name = CeForCausalLMLossLayer.__name__
 
@@ -161,7 +161,7 @@ def kernel_mapping(*devices: str) -> dict[str, dict[str, Any]]:
     """For ``kernels.use_kernel_mapping`` and ``kernels.register_kernel_mapping``: the layer "ForCausalLMLoss".
 
     Args:
-        devices: their types; none: "cuda". Nothing is raised for one that is none: the package kernels looks at them.
+        devices: device types; none: "cuda". Invalid types are not checked here, but by the package kernels.
     """
     repository = _Repository()
     return {"ForCausalLMLoss": {device: repository for device in devices or ("cuda",)}}

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which thread may tune. Not installed.
+/// Lets one thread of a Context tune at a time. Not installed.
 
 #include <chrono>
 #include <condition_variable>
@@ -11,12 +11,12 @@
 
 namespace ce {
 
-/// One thread at a time has the turn, and everybody knows with which problem. Thread-safe.
+/// A mutex that also knows which problem its holder tunes. Thread-safe.
 class TuningTurns {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Ends with its owner. The TuningTurns must outlive it.
+  /// Releases the mutex at its end. The mutex must outlive it.
   class Turn {
    public:
     Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
@@ -31,13 +31,13 @@ class TuningTurns {
     TuningTurns* turns_;
   };
 
-  /// Waits for threads with other problems, however long they take; for one with the same, until the deadline.
-  /// \returns nothing where that one goes on
+  /// Waits without limit while other problems are tuned; while the same problem is tuned, until the deadline.
+  /// \returns nothing if the deadline has passed
   [[nodiscard]] std::optional<Turn> take(const std::string& key, Clock::time_point deadline) {
     return wait(key, deadline, false);
   }
 
-  /// Waits for any thread until the deadline; not at all where that is over.
+  /// Waits until the deadline, whichever problem is tuned; does not wait if the deadline has passed.
   [[nodiscard]] std::optional<Turn> take_until(const std::string& key, Clock::time_point deadline) {
     return wait(key, deadline, true);
   }
@@ -69,7 +69,7 @@ class TuningTurns {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool taken_ = false;
-  std::string key_;  ///< of the latest turn
+  std::string key_;  ///< key of the latest holder
 };
 
 }  // namespace ce
