@@ -133,8 +133,7 @@ void Context::Impl::launch_anew(BoundKernel& kernel, Stream stream) {
   launch_ready(kernel, stream);
 }
 
-/// A call without rows: nothing to launch, but a mean of nothing is NaN, and a sum of nothing is 0, also when a divisor divides
-/// it.
+/// A call without rows: it launches nothing, but a mean of nothing is NaN, and a sum of nothing is 0, with a divisor too.
 bool Context::Impl::launch_empty(const Request& request, Stream stream) {
   const Problem& problem = request.problem;
   if (problem.rows != 0) return false;

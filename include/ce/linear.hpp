@@ -25,8 +25,8 @@ namespace ce {
 ///
 /// If ranks share the classes, run() takes a Shard.
 ///
-/// Everything else is as in CrossEntropy: a mean is one over all tokens (with a divisor of 0 it is NaN where a chunk has no
-/// loss). A target out of range counts for Context::check() under its row in its chunk.
+/// Everything else is as in CrossEntropy: a mean is taken over all tokens (with a divisor of 0 it is NaN if a chunk has no
+/// loss). Context::check() reports a target out of range under its row in its chunk.
 struct CE_API LinearCrossEntropy {
   static constexpr std::string_view name = "LinearCrossEntropy";  ///< in error messages
 

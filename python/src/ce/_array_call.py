@@ -84,8 +84,8 @@ class Call:
         return borrowed
 
     def rows(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """[..., columns] as rows, of the same sizes as the first ones."""
-        if array is None and self._shape is not None:  # the first is needed
+        """[..., columns] as rows; the sizes must equal those of the first array."""
+        if array is None and self._shape is not None:  # the first array is required
             return None
         return self._rows(self.borrow(name, array, is_written))
 

@@ -23,12 +23,12 @@ def _index(value: Any) -> int | None:
     """The value, if it is an integer."""
     try:
         return operator.index(value)
-    except (TypeError, ValueError):  # of several elements, or on no device
+    except (TypeError, ValueError):  # has several elements, or no memory
         return None
 
 
 def require_integer(where: str, value: Any) -> int:
-    """The value, if it is an integer of 64 bits."""
+    """The value, which must be an integer of 64 bits."""
     found = _index(value)
     if found is None:
         raise TypeError(f"{where} is {_shown(value)}; expected an integer")
@@ -38,11 +38,11 @@ def require_integer(where: str, value: Any) -> int:
 
 
 def require_number(where: str, value: Any) -> float:
-    """The value, if it is a real number."""
+    """The value, which must be a real number."""
     try:
         if hasattr(value, "__float__"):
             return float(value)
-    except (TypeError, ValueError, RuntimeError):  # of several elements, or on no device
+    except (TypeError, ValueError, RuntimeError):  # has several elements, or no memory
         pass
     except OverflowError:
         raise ValueError(f"{where} is {value}; expected a number of 64 bits") from None

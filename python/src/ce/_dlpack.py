@@ -75,8 +75,8 @@ class Array:
         stream: the CUDA stream, as an integer, on which the contents must be ready; unused on the CPU.
 
     Raises:
-        TypeError: it has not.
-        ValueError: its library does not export it, or by a version of the protocol that is not known.
+        TypeError: the object does not have these methods.
+        ValueError: its library does not export it, or exports it with an unknown version of the protocol.
     """
 
     def __init__(self, name: str, array: Any, stream: int) -> None:
@@ -86,11 +86,11 @@ class Array:
         self.name = name
         try:
             self.device_type, self.device_id = (int(part) for part in array.__dlpack_device__())
-            # 0 is ambiguous there; 1 is the legacy default stream.
+            # DLPack does not allow 0; 1 is the legacy default stream.
             options: dict[str, Any] = {} if self.is_on_cpu else {"stream": stream or 1}
             try:
                 capsule = array.__dlpack__(max_version=(1, 0), **options)
-            except TypeError:  # of before version 1
+            except TypeError:  # a version before 1
                 capsule = array.__dlpack__(**options)
         except (BufferError, RuntimeError, ValueError) as error:
             raise ValueError(f"{name} is not exported by its library: {error}; expected an array that is") from error

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError, OverflowError)
-"""What a call with arguments of wrong types may fail with."""
+"""Exceptions of calls with arguments of wrong types."""
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 from torch.nn import _reduction
-from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
+from torch.nn.functional import cross_entropy as _torch_cross_entropy  # the original, even while F is patched
 from torch.overrides import has_torch_function_unary, has_torch_function_variadic
 
 from ce import _c
@@ -86,7 +86,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """
     if has_torch_function_unary(input):
         return _arguments.overridden(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
-    # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
+    # Most calls only pass through torch's dispatcher before their kernel.
     try:
         if type(dim) is int and dtype is None and not _is_compiling() and forward_ad._current_level < 0:
             try:
@@ -227,7 +227,7 @@ def _refuse(error: Exception, **given: Any) -> NoReturn:
 
 
 def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """Of options that are given by name alone."""
+    """The defaults of keyword-only parameters."""
     parameters = inspect.signature(function).parameters.values()
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
@@ -267,7 +267,7 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and not _are_functorch_transforms_active()
             ):
                 f32_loss = dtype is torch.float32 or _is_autocast_enabled(input.device.type)
-                # Numbers that are left out are not even converted.
+                # Options that are left out are not even converted.
                 numbers = (ignore_index, code, label_smoothing)
                 rest = (target, f32_loss) if numbers == _NUMBERS_OF_TORCH else (target, f32_loss, *numbers)
                 if not (input.requires_grad and _is_grad_enabled()):
@@ -492,10 +492,10 @@ def amounts_of(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def options_of(
     name: str, ignore_index: int, code: int, label_smoothing: float, amounts: Mapping[str, Any]
 ) -> _reference.Options:
-    """As the operators take them, but for a logit_scale of rows.
+    """The options in the operators' form, without a logit_scale of rows.
 
     Args:
-        name: of the function, for errors.
+        name: name of the function, for errors.
     """
     ignore_index = _arguments.integer(name, "ignore_index", ignore_index)
     _arguments.refuse_gradients(name, label_smoothing=label_smoothing, **amounts)
@@ -586,7 +586,7 @@ def _cross_entropy(
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, returned) if asked else outputs.loss
 
-    if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # how many it has the kernels look at
+    if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # kernels check its length
         raise ValueError(
             f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
             "one for each class"

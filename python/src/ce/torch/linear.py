@@ -26,9 +26,8 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
 def _with_direct_calls(function: _Function) -> _Function:
-    """Decorates :func:`linear_cross_entropy`. Hidden states and a weight of the same dtype, with class indices and
-    no option, have nothing between them and their kernels but what is needed, as in
-    :func:`ce.torch.cross_entropy`."""
+    """Decorates :func:`linear_cross_entropy`. Calls with hidden states and a weight of the same dtype, class indices
+    and no options take the shortest way to their kernels, as in :func:`ce.torch.cross_entropy`."""
     defaults = functional.keyword_defaults(function)
 
     @functools.wraps(function)
@@ -146,7 +145,7 @@ def linear_cross_entropy(
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
     name = "linear_cross_entropy"
-    of_sums = "accumulate"  # the argument that says so
+    of_sums = "accumulate"  # the argument's name
     if options is not None:
         if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
             raise TypeError(

@@ -269,7 +269,7 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     agreed_on: dict[tuple[Any, ...], bool] = _agreed.of(place.group, place.ranks)
     captured = flat.is_cuda and torch.cuda.is_current_stream_capturing()
     known = agreed_on.get(of_bucket)
-    if known is None and captured:  # what was decided for other rows will do
+    if known is None and captured:  # a decision on other rows is used
         known = agreed_on.get(kind)
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
