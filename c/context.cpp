@@ -17,12 +17,12 @@ namespace ce::c {
 namespace {
 
 constexpr ce_context_options no_context_options = CE_CONTEXT_OPTIONS_INIT;
-/// Without an allocator.
+/// The size of the options before they had an allocator.
 constexpr std::size_t first_size = offsetof(ce_context_options, allocate);
 constexpr ce_bad_targets no_bad_targets = CE_BAD_TARGETS_INIT;
 
 constexpr ce_policy to_c(Policy policy) {
-  switch (policy) {  // a policy that ce gains does not compile until it is here
+  switch (policy) {  // a policy that is added to ce does not compile until it is added here
     case Policy::tune: return CE_POLICY_TUNE;
     case Policy::lookup: return CE_POLICY_LOOKUP;
     case Policy::frozen: return CE_POLICY_FROZEN;
@@ -72,7 +72,7 @@ ce_bad_targets to_c(const TargetOutOfRange& error) {
   return found;
 }
 
-/// Reports what `check` throws also as a struct.
+/// Also returns the error that `check` throws as a struct.
 template <class Check>
 ce_status report(ce_bad_targets* found, const Check& check) noexcept {
   return guarded([&] {

@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// The options of cross entropy and its outputs beside the loss, each once: where the structs of ce.h have them, and those of ce.
+/// The options of cross entropy and its outputs beside the loss, each listed once with its members in the structs of
+/// ce.h and of ce.
 ///
-/// From these tables follow how calls of C become calls of ce, and in Python the numbers, flags and results of the operators
-/// (python/csrc/cross_entropy_call.hpp). Both are in the order of ce.h.
+/// These tables determine how calls of C become calls of ce, and in Python the numbers, flags and results of the
+/// operators (python/csrc/cross_entropy_call.hpp). Both are in the order of ce.h.
 
 #include <array>
 #include <cstddef>
@@ -18,9 +19,9 @@
 
 namespace ce::c {
 
-/// An option whose amount a call says.
+/// An option with an amount.
 struct AmountField {
-  std::string_view name;  ///< of the field in each struct
+  std::string_view name;  ///< name of the field in each struct
   float ce_cross_entropy_options::*given_to_forward;
   float ce_cross_entropy_backward_options::*given_to_backward;
   float CrossEntropy::*of_forward;
@@ -41,7 +42,7 @@ inline constexpr std::array amount_fields{
 #undef CE_AMOUNT
 // clang-format on
 
-/// A tensor that an operation writes where it is given; null for an operation without it.
+/// A tensor that an operation writes if it is given; null for an operation without it.
 template <class Given, class Operation>
 struct OutputMember {
   const ce_tensor* Given::*given = nullptr;
@@ -50,10 +51,10 @@ struct OutputMember {
 
 /// An output beside the loss.
 struct OutputField {
-  enum class Kind { of_rows, of_losses };  ///< one element a row, or as the loss
+  enum class Kind { of_rows, of_losses };  ///< one element a row, or shaped as the loss
 
-  std::string_view name;  ///< of the tensor in each struct
-  ce_dtype dtype;         ///< of Kind::of_rows
+  std::string_view name;  ///< name of the tensor in each struct
+  ce_dtype dtype;         ///< for Kind::of_rows
   Kind kind;
   OutputMember<ce_cross_entropy_tensors, CrossEntropy> of_forward = {};
   OutputMember<ce_cross_entropy_merge_tensors, CrossEntropyMerge> of_merge = {};
@@ -91,16 +92,16 @@ inline constexpr std::array output_fields{
 #undef CE_OF
 // clang-format on
 
-/// Visits places of a table as constants, so that nothing of it is read on the way of a call.
+/// Visits indices of a table as constants, so that a call reads nothing of the table.
 template <std::size_t count, class Visit>
-constexpr void for_each_place(const Visit& visit) {
-  [&]<std::size_t... place>(std::index_sequence<place...>) {
-    (visit(std::integral_constant<std::size_t, place>()), ...);
+constexpr void for_each_index(const Visit& visit) {
+  [&]<std::size_t... index>(std::index_sequence<index...>) {
+    (visit(std::integral_constant<std::size_t, index>()), ...);
   }
   (std::make_index_sequence<count>());
 }
 
-/// How many outputs of the table an operation has.
+/// Number of the table's outputs that an operation has.
 template <class Operation>
 [[nodiscard]] constexpr std::size_t count_outputs() noexcept {
   std::size_t count = 0;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What keeps exceptions inside the library: every function of ce.h that can fail is one call of guarded().
+/// Keeps exceptions inside the library: every function of ce.h that can fail is one call of guarded().
 
 #include <string_view>
 
@@ -8,7 +8,7 @@
 
 namespace ce::c {
 
-/// Keeps the exception that is being handled as the thread's last error. \returns its status
+/// Stores the exception that is being handled as the thread's last error. \returns its status
 [[nodiscard]] ce_status keep_current_exception() noexcept;
 
 template <class Call>
@@ -21,7 +21,7 @@ template <class Call>
   }
 }
 
-/// \throws InvalidArgument where a pointer that the call needs is null
+/// \throws InvalidArgument if a pointer that the call needs is null
 void require_pointer(std::string_view argument, const void* pointer, std::string_view expected);
 
 }  // namespace ce::c

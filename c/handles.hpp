@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Handles are the objects themselves under another name.
+/// A handle is the object itself under another name.
 
 #include "ce/ce.h"
 #include "ce/context.hpp"

@@ -28,7 +28,7 @@ ce_status status_of_kind(ErrorKind kind) noexcept {
   return CE_STATUS_INTERNAL;
 }
 
-/// "context.cpp:75" of where the error was thrown.
+/// Returns the location of the throw, such as "context.cpp:75".
 std::string text_of_place(const SourceLocation& where) {
   return std::string(where.file_name()) + ':' + std::to_string(where.line());
 }
@@ -109,7 +109,7 @@ ce_error_details details_of(const LastError& error) noexcept {
 ce_status keep_current_exception() noexcept {
   try {
     last_error = current_exception_in_parts();
-  } catch (...) {  // not even the text of an error finds room: this one takes none
+  } catch (...) {  // not even the error's text could be allocated: this error needs no memory
     last_error = LastError();
     last_error.status = CE_STATUS_OUT_OF_HOST_MEMORY;
   }

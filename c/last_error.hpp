@@ -16,13 +16,13 @@ struct LastError {
   std::string message, place, operation, argument, value, expected, call, log, source_path, problems;
 };
 
-/// Which status tells of an error of this kind and class.
+/// The status for an error of this kind and class.
 [[nodiscard]] ce_status status_of(const Error& error) noexcept;
 
-/// Takes an error of ce apart.
+/// Copies the parts of an error of ce.
 [[nodiscard]] LastError parts_of(const Error& error);
 
-/// The parts as ce_last_error_details() hands them out; they point into `error`.
+/// The parts as ce_last_error_details() returns them; they point into `error`.
 [[nodiscard]] ce_error_details details_of(const LastError& error) noexcept;
 
 }  // namespace ce::c

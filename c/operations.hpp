@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// The structs of each operation: Interface<Operation> names those of ce.h, and turns them into those of ce.
+/// The structs of each operation: Interface<Operation> names those of ce.h, and converts them to those of ce.
 ///
-/// Each conversion takes all fields by name, so that a field that ce or ce.h gains does not compile until the other has it.
+/// Each conversion lists all fields by name, so that a field that is added to ce or ce.h does not compile until the
+/// other has it.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +22,13 @@
 
 namespace ce::c {
 
-/// \throws InvalidArgument for a value that is none
+/// \throws InvalidArgument for a number that is no value of the enumeration
 [[nodiscard]] Reduction reduction_from(ce_reduction reduction);
 
-/// \throws InvalidArgument where it is not 0
+/// \throws InvalidArgument if it is not 0
 void require_reserved(std::int32_t reserved);
 
-/// \throws InvalidArgument where it is neither 0 nor 1
+/// \throws InvalidArgument if it is neither 0 nor 1
 [[nodiscard]] bool flag_from(std::string_view name, std::int32_t given);
 
 template <class Operation>
@@ -100,11 +101,11 @@ struct Interface<LogSoftmaxBackward> : BackwardInterface<LogSoftmaxBackward, ce_
   static constexpr Tensors no_tensors = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
 };
 
-/// How many fields an aggregate has, for conversions that name some of them and take the others from a table: a field that
-/// is in neither does not compile.
+/// Number of fields of an aggregate, for conversions that name some fields and take the others from a table: a field in
+/// neither of them does not compile.
 struct AnyField {
   template <class Field>
-  operator Field() const noexcept;  // NOLINT(google-explicit-constructor): stands for a value of any type
+  operator Field() const noexcept;  // NOLINT(google-explicit-constructor): converts to any type
 };
 template <class Struct, class... Fields>
 [[nodiscard]] consteval std::size_t count_fields() {
@@ -120,8 +121,8 @@ template <class Operation, class Options>
   static_assert(count_fields<Options>() == 3 + amount_fields.size());
   static_assert(count_fields<Operation>() == 2 + amount_fields.size());
   Operation operation{.ignore_index = options.ignore_index, .reduction = reduction_from(options.reduction)};
-  for_each_place<amount_fields.size()>([&](auto place) {
-    constexpr const AmountField& field = amount_fields[place];
+  for_each_index<amount_fields.size()>([&](auto index) {
+    constexpr const AmountField& field = amount_fields[index];
     if constexpr (std::is_same_v<Operation, CrossEntropy>)
       operation.*field.of_forward = options.*field.given_to_forward;
     else
@@ -130,11 +131,11 @@ template <class Operation, class Options>
   return operation;
 }
 
-/// Takes over the outputs of the table that an operation has.
+/// Copies the outputs of the table that an operation has.
 template <class Operation, class Given>
 void take_outputs(const Given& given, typename Operation::Tensors& tensors) {
-  for_each_place<output_fields.size()>([&](auto place) {
-    constexpr const OutputField& field = output_fields[place];
+  for_each_index<output_fields.size()>([&](auto index) {
+    constexpr const OutputField& field = output_fields[index];
     constexpr auto member = field.of<Operation>();
     if constexpr (member.own != nullptr)
       if (const ce_tensor* tensor = given.*member.given; tensor != nullptr)
@@ -263,7 +264,7 @@ struct Interface<LinearCrossEntropy> {
   }
 };
 
-/// The options of the whole, where ranks share the classes; the defaults where none are given.
+/// The options of the whole row if ranks share the classes; the defaults if none are given.
 [[nodiscard]] inline CrossEntropy whole_from(const ce_cross_entropy_options* options) {
   using Whole = Interface<CrossEntropy>;
   if (options == nullptr) return {};

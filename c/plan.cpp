@@ -5,7 +5,7 @@ namespace ce::c {
 namespace {
 
 constexpr ce_origin to_c(Origin origin) {
-  switch (origin) {  // an origin that ce gains does not compile until it is here
+  switch (origin) {  // an origin that is added to ce does not compile until it is added here
     case Origin::tuned: return CE_ORIGIN_TUNED;
     case Origin::database: return CE_ORIGIN_DATABASE;
     case Origin::nearest: return CE_ORIGIN_NEAREST;

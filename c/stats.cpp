@@ -22,7 +22,7 @@ ce_status ce_get_stats(ce_stats* stats) {
     static_cast<void>(read_struct("stats", *stats, no_stats, sizeof(ce_stats), storage));
     const ce::Stats now = ce::stats();
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] =
-        now;  // a count that ce gains does not compile here
+        now;  // a count that is added to ce does not compile here
     ce_stats found = no_stats;
     found.calls = now.calls;
     found.known = now.known;

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Structs of callers that were compiled with an older or a newer ce.h: `struct_size` says how much of one there is.
+/// Structs of callers that were compiled with an older or a newer ce.h: `struct_size` tells how much of a struct
+/// exists.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace ce::c {
 
-/// For a struct whose size is not this header's. \throws InvalidArgument
+/// Handles a struct whose size is not this header's. \throws InvalidArgument
 template <class Struct>
 [[gnu::noinline]] const Struct& read_other_size(std::string_view name, const Struct& given,
                                                 const Struct& initial, std::size_t first_size,
@@ -33,9 +34,9 @@ template <class Struct>
   return storage;
 }
 
-/// The struct as this version knows it: fields that the caller's header did not have are as in `initial`.
-/// \param first_size  its size when it was published first
-/// \param storage  where it is put together if need be
+/// The struct as this version knows it: fields that the caller's header did not have are taken from `initial`.
+/// \param first_size  its size when it was first published
+/// \param storage  holds the struct if it must be assembled
 /// \throws InvalidArgument for a size that it never had, and for a field that this version does not know
 template <class Struct>
 [[nodiscard]] const Struct& read_struct(std::string_view name, const Struct& given, const Struct& initial,
@@ -46,7 +47,7 @@ template <class Struct>
   return read_other_size(name, given, initial, first_size, storage);
 }
 
-/// Fills in as much as the caller has room for, and zeroes what this version does not know.
+/// Fills as much as the caller has room for, and zeroes the fields that this version does not know.
 template <class Struct>
 void write_struct(Struct& given, Struct value) noexcept {
   static_assert(std::is_trivially_copyable_v<Struct>);

@@ -8,7 +8,7 @@
 namespace ce::c {
 namespace {
 
-// The same numbers on both sides. A dtype that ce gains does not compile until it is here.
+// Both sides have the same numbers. A dtype that is added to ce does not compile until it is added here.
 constexpr ce_dtype to_c(DType dtype) {
   switch (dtype) {
     case DType::f32: return CE_DTYPE_F32;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// ce_tensor and Tensor.
+/// Conversions between ce_tensor and Tensor.
 
 #include <string_view>
 
@@ -11,17 +11,17 @@ namespace ce::c {
 
 [[noreturn]] void refuse_dtype(std::string_view name, ce_dtype dtype);
 
-/// \param name  whose it is, for messages
+/// \param name  the tensor's name, for messages
 /// \throws InvalidArgument for a value that is no dtype
 [[nodiscard]] inline DType dtype_from(std::string_view name, ce_dtype dtype) {
   if (dtype < CE_DTYPE_F32 || dtype > CE_DTYPE_U8) refuse_dtype(name, dtype);
   return static_cast<DType>(dtype);
 }
 
-/// Null is a tensor that is not given. \throws InvalidArgument for a value that is no dtype
+/// Null means that the tensor is not given. \throws InvalidArgument for a value that is no dtype
 [[nodiscard]] inline Tensor tensor_from(std::string_view name, const ce_tensor* given) {
   if (given == nullptr) return {};
-  // By name, so that a field that one of the two gains does not compile until it is here.
+  // Fields are listed by name, so that a field that is added to one of the two does not compile until it is added here.
   const auto& [data, dtype, rows, columns, row_stride, column_stride, batch_rows, batch_stride] = *given;
   const Tensor tensor{.data = data,
                       .dtype = dtype_from(name, dtype),

@@ -35,7 +35,7 @@ Input::Input(Tensor&& given, const char* argument, RowPlan& plan) : tensor_(std:
   std::optional<ce_tensor> known = rows_of(tensor_, plan.dim, plan.order);
   if (!agrees(known)) {
     hint_at_copy(plan.operation, argument);
-    // Dense in the order of the matrix with batches, the copy has the same batches, or none.
+    // A copy that is dense in the order of the matrix with batches has the same batches, or none.
     tensor_ = tensor_.copy_in(plan.batched != nullptr ? plan.batched->memory_order() : plan.order);
     known = rows_of(tensor_, plan.dim, plan.order);
   }
@@ -43,27 +43,27 @@ Input::Input(Tensor&& given, const char* argument, RowPlan& plan) : tensor_(std:
   plan.add(tensor_, rows_);
 }
 
-Output::Output(const Tensor& place, const char* argument, RowPlan& plan, Content content) : place_(place) {
-  std::optional<ce_tensor> known = rows_of(place, plan.dim);
+Output::Output(const Tensor& matrix, const char* argument, RowPlan& plan, Content content) : matrix_(matrix) {
+  std::optional<ce_tensor> known = rows_of(matrix, plan.dim);
   if (!known && plan.any_order) {
-    plan.order = place.memory_order();
-    known = rows_of(place, plan.dim, plan.order);
+    plan.order = matrix.memory_order();
+    known = rows_of(matrix, plan.dim, plan.order);
     if (!known) plan.order.clear();
   }
   if (!known) {
-    if (place.overlaps_itself())
+    if (matrix.overlaps_itself())
       refuse(Refusal::value_error, std::string() + plan.operation + ": " + argument +
                                        " has elements that share memory; expected memory for each");
     hint_at_copy(plan.operation, argument);
-    scratch_ = content == Content::is_read ? place.copy_in({}) : place.empty_in({});
+    scratch_ = content == Content::is_read ? matrix.copy_in({}) : matrix.empty_in({});
     known = rows_of(*scratch_, plan.dim);
   }
   rows_ = known.value();
-  plan.add(scratch_ ? *scratch_ : place, rows_);
+  plan.add(scratch_ ? *scratch_ : matrix, rows_);
 }
 
 void Output::finish() const {
-  if (scratch_) place_.overwrite(*scratch_);
+  if (scratch_) matrix_.overwrite(*scratch_);
 }
 
 std::string text_of(std::span<const std::int64_t> sizes) {

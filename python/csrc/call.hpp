@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What operators have in common: the arguments of a boxed call, and tensors as the C interface takes them.
+/// Shared by all operators: the arguments of a boxed call, and tensors as the C interface takes them.
 
 #include <torch/csrc/stable/library.h>
 
@@ -26,7 +26,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 template <class Value>
 Value to_value(StableIValue given) {
   Value value;
-  // NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer itself, too
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): Value may be a pointer
   constexpr std::size_t bytes = sizeof(Value);
   static_assert(std::is_trivially_copyable_v<Value> && bytes <= sizeof given);
   std::memcpy(&value, &given, bytes);
@@ -35,7 +35,7 @@ Value to_value(StableIValue given) {
 
 inline StableIValue from_tensor(Tensor& tensor) { return std::bit_cast<StableIValue>(tensor.release()); }
 
-/// The arguments of a boxed call, taken in turn.
+/// Reads the arguments of a boxed call one after the other.
 class Arguments {
  public:
   explicit Arguments(const StableIValue* stack) : next_(stack) {}
@@ -61,7 +61,7 @@ void give_back(StableIValue* stack, Tensors&... tensors) {
   ((*stack++ = from_tensor(tensors)), ...);
 }
 
-/// The stream that torch has for the tensor's device at present.
+/// torch's current stream on the tensor's device.
 [[nodiscard]] ce_stream stream_of(const Tensor& tensor);
 
 /// \throws std::runtime_error naming the tensor
@@ -70,21 +70,21 @@ void require_same_device(const Tensor& tensor, const char* name, const Tensor& f
 void require_same_sizes(const Tensor& tensor, const Tensor& like, const char* operation,
                         const char* argument);
 
-/// From 0 on. \throws std::runtime_error naming the operation
+/// Counts a negative dimension from the end. \throws std::runtime_error naming the operation
 [[nodiscard]] std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operation);
 
-/// What the matrices of a call have in common: how their rows are counted, and the batches in which they lie. The first
-/// matrix whose rows lie in batches says which; where those of a later one differ, it is copied. A matrix stays where it is
-/// while others are made with the plan.
+/// The row layout that the matrices of a call share: the order in which rows are counted, and their batches. The first
+/// matrix with batches of rows determines the batches; a later matrix with other batches is copied. A matrix must not
+/// move while others are made with the plan.
 struct RowPlan {
   const char* operation;
-  std::size_t dim;  ///< along which rows lie
-  /// Nothing but the matrices counts rows, so that they may come as they lie in memory.
+  std::size_t dim;  ///< the dimension along which the elements of a row lie
+  /// Only the matrices count rows, so that rows may be taken in memory order.
   bool any_order = false;
-  /// The dimensions in the order in which rows are counted, the slowest first; empty: as they are.
+  /// The dimensions in the order in which rows are counted, the slowest first; empty: in the tensor's order.
   std::vector<std::size_t> order = {};
-  std::int64_t batch_rows = 0;      ///< 0: no matrix has batches so far
-  const Tensor* batched = nullptr;  ///< the first that has
+  std::int64_t batch_rows = 0;      ///< 0: no matrix has had batches so far
+  const Tensor* batched = nullptr;  ///< the first matrix with batches
 
   void add(const Tensor& matrix, const ce_tensor& rows) {
     if (rows.batch_rows == 0 || batched != nullptr) return;
@@ -93,7 +93,7 @@ struct RowPlan {
   }
 };
 
-/// What is read, as rows; a copy where the layout is beyond the kernels.
+/// A matrix that a call reads, as rows; a copy if the kernels do not support its layout.
 class Input {
  public:
   Input(Tensor&& given, const char* argument, RowPlan& plan);
@@ -107,28 +107,29 @@ class Input {
   ce_tensor rows_;
 };
 
-/// What is written, as rows: in its place, or, where that layout is beyond the kernels, in other memory that finish() copies
-/// to its place. It comes before the inputs of a call, which then are brought to its batches.
+/// A matrix that a call writes, as rows. If the kernels do not support its layout, they write other memory, which
+/// finish() copies to the matrix. It is made before the inputs of a call, which then follow its batches.
 class Output {
  public:
   enum class Content { is_overwritten, is_read };
-  /// \param place  outlives it
-  /// \throws std::runtime_error where elements share memory
-  Output(const Tensor& place, const char* argument, RowPlan& plan, Content content = Content::is_overwritten);
+  /// \param matrix  must outlive this object
+  /// \throws std::runtime_error if elements share memory
+  Output(const Tensor& matrix, const char* argument, RowPlan& plan,
+         Content content = Content::is_overwritten);
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
   [[nodiscard]] const ce_tensor& rows() const noexcept { return rows_; }
-  /// Once the call is enqueued.
+  /// Called once the call is enqueued.
   void finish() const;
 
  private:
-  const Tensor& place_;
+  const Tensor& matrix_;
   std::optional<Tensor> scratch_;
   ce_tensor rows_;
 };
 
-/// "[2, 3]"
+/// Returns a text such as "[2, 3]".
 [[nodiscard]] std::string text_of(std::span<const std::int64_t> sizes);
 
 }  // namespace ce_torch

@@ -24,7 +24,7 @@ struct Options {
   std::string database;
 };
 
-/// Never destroyed: a thread may still call when the program ends.
+/// It is never destroyed: a thread may still call when the program ends.
 class Contexts {
  public:
   static Contexts& get() {
@@ -51,7 +51,7 @@ class Contexts {
       }
   }
 
-  /// All there are of a device, those that were replaced first.
+  /// All contexts of a device, the replaced ones first.
   [[nodiscard]] std::vector<ce_context*> known(int device) {
     const std::lock_guard lock(mutex_);
     std::vector<ce_context*> all;
@@ -68,7 +68,8 @@ class Contexts {
     replaced_.clear();
   }
 
-  /// In a child of fork(), whose parent's contexts are not for it. Another thread of the parent may have held the lock.
+  /// Runs in the child of fork(), which cannot use its parent's contexts. Another thread of the parent may have held
+  /// the lock.
   static void forget() {
     Contexts& all = get();
     new (&all.mutex_) std::mutex;
@@ -100,10 +101,10 @@ class Contexts {
     return made;
   }
 
-  std::mutex mutex_;  ///< guards all but reading contexts_
+  std::mutex mutex_;  ///< guards everything but reads of contexts_
   Options options_;
   std::array<std::atomic<ce_context*>, most_devices + 1> contexts_{};
-  std::vector<std::pair<std::size_t, ce_context*>> replaced_;  ///< and their slots
+  std::vector<std::pair<std::size_t, ce_context*>> replaced_;  ///< with their slots
 };
 
 }  // namespace

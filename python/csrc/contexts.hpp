@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One ce_context for each device that tensors lie on.
+/// One ce_context for each device with tensors.
 
 #include <cstdint>
 #include <string>
@@ -9,46 +9,47 @@
 
 namespace ce_torch {
 
-/// The host device in place of the index of a GPU.
+/// Stands for the host device where a GPU's index is expected.
 constexpr int host = -1;
 
-/// The context of a device, made on first use with the options of ce_torch_configure().
-/// \throws std::runtime_error with what ce_last_error() says
+/// The context of a device, created on first use with the options of ce_torch_configure().
+/// \throws std::runtime_error with the message of ce_last_error()
 [[nodiscard]] ce_context* context_of(int device);
 
-/// \throws std::runtime_error, std::invalid_argument, ... with what ce_last_error() says
+/// \throws std::runtime_error, std::invalid_argument, ... with the message of ce_last_error()
 void require(ce_status status);
 
-/// The types of Python for what the operators themselves refuse.
+/// Python's exception types for errors that the operators themselves raise.
 enum class Refusal : std::int32_t { none, value_error, index_error, type_error, out_of_memory };
-/// torch hands exceptions on as they are, or (2.12 and later) as RuntimeError alone: Python asks afterwards what it was.
+/// torch passes exceptions on unchanged, or (2.12 and later) as RuntimeError only: Python then asks for the type.
 /// \throws std::invalid_argument, std::out_of_range or std::runtime_error (memory) with "ce: " and the message
 [[noreturn]] void refuse(Refusal refusal, const std::string& message);
 
 }  // namespace ce_torch
 
-// What the Python package calls through ctypes.
+// Functions that the Python package calls through ctypes.
 #define CE_TORCH_API extern "C" __attribute__((visibility("default")))
 
-/// What contexts are made with from here on; those that exist stay where they are used, in graphs for instance, and
-/// serve no further call. `device`, `allocate`, `release` and `allocator_state` are the extension's own.
+/// Sets the options of contexts that are created later. Existing contexts stay where they are used, for instance in
+/// graphs, but serve no further call. The extension sets `device`, `allocate`, `release` and `allocator_state` itself.
 CE_TORCH_API ce_status ce_torch_configure(const ce_context_options* options);
-/// The context of a device, for the functions of ce.h; NULL where ce_last_error() says why.
+/// The context of a device, for the functions of ce.h; NULL on failure, explained by ce_last_error().
 CE_TORCH_API ce_context* ce_torch_context(int32_t device);
-/// ce_check_all() of all contexts of a device that there are, those that ce_torch_configure() replaced too: what the first
-/// of them says that has something to say.
+/// Calls ce_check_all() on every context of a device, including those that ce_torch_configure() replaced, and returns
+/// the first error.
 CE_TORCH_API ce_status ce_torch_check(int32_t device);
-/// How many bytes of a device contexts have from torch's allocator at present.
+/// Bytes of a device that contexts hold from torch's allocator at present.
 CE_TORCH_API int64_t ce_torch_allocated(int32_t device);
-/// What the calling thread's operators refused last, a Refusal, and its message; valid until they refuse again.
+/// The last error that the calling thread's operators raised, a Refusal, and its message, which is valid until the next
+/// one.
 CE_TORCH_API int32_t ce_torch_last_refusal(const char** message);
-/// Where operators learn how many bytes torch can have of a GPU at present; NULL: they leave it to the C library, which does
-/// not see what torch keeps. \param ask  writes them and returns 1, or returns 0 where it fails
+/// Sets how operators learn the number of bytes of a GPU that torch can use at present; NULL: the C library decides,
+/// which does not see torch's cached memory. \param ask  writes the bytes and returns 1, or returns 0 if it fails
 CE_TORCH_API void ce_torch_ask_free_memory(int32_t (*ask)(int32_t device, int64_t* bytes));
-/// From here on the calling thread's operators on ranks choose their kernels and launch nothing.
+/// Makes the calling thread's operators on ranks choose their kernels without launching them.
 CE_TORCH_API void ce_torch_begin_choosing(void);
-/// They launch again. \param text  receives what was chosen, a line each: key, config, microseconds a row or 0, and 1 where
-/// a later call may run another config; valid until the thread chooses again
+/// Makes them launch again. \param text  receives the choices, one a line: key, config, microseconds a row or 0, and 1
+/// if a later call may run another config; valid until the thread chooses again
 CE_TORCH_API void ce_torch_end_choosing(const char** text);
-/// Destroys all contexts, while torch's allocator still is there.
+/// Destroys all contexts, while torch's allocator still exists.
 CE_TORCH_API void ce_torch_shutdown(void);

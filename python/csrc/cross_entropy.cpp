@@ -1,4 +1,4 @@
-// Cross entropy of one rank, and its backward.
+// Cross entropy on one rank, and its backward.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,10 +15,10 @@
 namespace ce_torch {
 namespace {
 
-/// Whether flags for outputs beside the loss are in the schema.
+/// Whether the schema has flags for outputs beside the loss.
 enum class Rest { is_said, is_left_out };
 
-/// Runs the forward operation of a call whose arguments are read.
+/// Runs the forward operation of a call whose arguments have been read.
 Outputs run_forward(Call& call, Gradient gradient, Vector upstream, bool f32_loss, const Wanted& wanted) {
   call.prepare();
 
@@ -62,7 +62,7 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
                      rest == Rest::is_said ? read_wanted_beside_lse(arguments) : Wanted{});
 }
 
-/// Runs the forward operation of logits, class indices, whether the loss is float32, and the numbers of torch.
+/// Runs the forward operation on logits, class indices, whether the loss is float32, and torch's numbers.
 Outputs forward_of_classes(Arguments& arguments, Gradient gradient) {
   Tensor logits = arguments.tensor(), classes = arguments.tensor();
   Call call(std::move(logits), std::move(classes));
@@ -73,7 +73,7 @@ Outputs forward_of_classes(Arguments& arguments, Gradient gradient) {
   return run_forward(call, gradient, {}, f32_loss, {});
 }
 
-/// ... -> (Tensor loss, and the rest)
+/// ... -> (Tensor loss, and the other outputs)
 template <Absent absent>
 void cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -109,7 +109,7 @@ void cross_entropy_of_classes_and_grad(StableIValue* stack, std::uint64_t, std::
   give_back(stack, made.loss, *made.grad);
 }
 
-/// ... -> (Tensor loss, Tensor grad, and the rest)
+/// ... -> (Tensor loss, Tensor grad, and the other outputs)
 template <Absent absent>
 void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -117,7 +117,7 @@ void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) 
   give_back_all<ce::CrossEntropy>(stack, made, absent);
 }
 
-/// ... -> (Tensor loss, and the rest), the gradient over the logits
+/// ... -> (Tensor loss, and the other outputs); the gradient replaces the logits
 template <Absent absent>
 void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -125,7 +125,7 @@ void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::u
   give_back_all<ce::CrossEntropy>(stack, made, absent);
 }
 
-/// ... -> (Tensor loss, Tensor z_loss, Tensor logprob), from logsumexps
+/// ... -> (Tensor loss, Tensor z_loss, Tensor logprob), computed from logsumexps
 void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   Call call(arguments);
@@ -153,7 +153,7 @@ void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
   give_back(stack, loss, z_loss, logprob);
 }
 
-/// \returns the gradient, which is the logits themselves in place
+/// \returns the gradient; in place, it is the logits themselves
 Tensor backward(Arguments& arguments, Gradient gradient) {
   Call call(arguments);
   const Tensor lse = arguments.tensor().contiguous();
@@ -163,7 +163,7 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
   call.prepare();
 
   const Tensor& like = call.logits_given;
-  Tensor grad = place_of_gradient(call, gradient);
+  Tensor grad = memory_of_gradient(call, gradient);
   RowPlan plan = call.plan();
   const GradientRows rows(call, grad, gradient == Gradient::in_place, plan);
   ce_cross_entropy_backward_tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
@@ -191,7 +191,7 @@ void cross_entropy_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   give_back(stack, grad);
 }
 
-/// ... -> (), the gradient over the logits
+/// ... -> (); the gradient replaces the logits
 void cross_entropy_backward_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   static_cast<void>(backward(arguments, Gradient::in_place));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a call of cross entropy is given and gives back, on one rank or on several.
+/// Inputs and outputs of a call of cross entropy, on one rank or on several.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace ce_torch {
 
-/// A tensor that may be given beside the logits, as one element after the other.
+/// An optional tensor beside the logits, as a sequence of elements.
 struct Vector {
-  Vector() = default;  ///< not given
+  Vector() = default;  ///< stands for a tensor that is not given
   explicit Vector(Arguments& arguments) : tensor(arguments.optional_tensor()) {}
 
-  /// \returns its elements; null where it is not given
+  /// \returns its elements; null if it is not given
   const ce_tensor* bind(const Tensor& logits, const char* argument) {
     if (!tensor) return nullptr;
     require_same_device(*tensor, argument, logits);
@@ -36,7 +36,7 @@ struct Vector {
   ce_tensor view{};
 };
 
-/// Those of the numbers that torch has, too.
+/// Reads only the numbers that torch's cross entropy also has.
 [[nodiscard]] inline ce_cross_entropy_options read_numbers_of_torch(Arguments& arguments) {
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
   options.ignore_index = arguments.integer();
@@ -45,7 +45,7 @@ struct Vector {
   return options;
 }
 
-/// The numbers of the schemas, in their order.
+/// Reads the numbers of the schemas, in their order.
 [[nodiscard]] inline ce_cross_entropy_options read_numbers(Arguments& arguments) {
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
   options.ignore_index = arguments.integer();
@@ -55,15 +55,15 @@ struct Vector {
   return options;
 }
 
-/// What both directions of cross entropy have in common. Reads its arguments in the order of the schemas: logits,
-/// target and class weights; then what the direction has of its own; then read_options().
+/// State shared by forward and backward. Reads its arguments in the order of the schemas: logits, target and class
+/// weights; then the arguments of the direction; then read_options().
 struct Call {
   static constexpr const char* name = "cross_entropy";
 
   explicit Call(Arguments& arguments)
       : logits_given(arguments.tensor()), target(arguments.tensor()), weight(arguments) {}
 
-  /// Nothing but these, and options that are set later.
+  /// A call with only these tensors, and options that are set later.
   Call(Tensor&& logits, Tensor&& classes) : logits_given(std::move(logits)), target(std::move(classes)) {}
 
   void read_options(Arguments& arguments) {
@@ -73,7 +73,7 @@ struct Call {
     options = read_numbers(arguments);
   }
 
-  /// Looks at the target, and brings class indices into a form that kernels read.
+  /// Checks the target, and brings class indices into a form that kernels read.
   void prepare() {
     require_same_device(target, "target", logits_given);
     class_dim = logits_given.sizes().size() < 2 ? 0 : 1;
@@ -92,7 +92,8 @@ struct Call {
     }
   }
 
-  /// \returns the prepared target. After the matrices that are written and the logits, to whose batches it is brought
+  /// Called after the matrices to write and the logits are bound: the target follows their batches. \returns the
+  /// prepared target
   const ce_tensor* bind_target(RowPlan& plan) {
     if (!has_probabilities) return &indices;
     probabilities.emplace(std::move(target), "target", plan);
@@ -101,7 +102,7 @@ struct Call {
 
   [[nodiscard]] RowPlan plan() const { return {.operation = name, .dim = class_dim}; }
 
-  /// Binds what both directions may be given, after the matrices that are written and the logits.
+  /// Binds the inputs that both directions accept, after the matrices to write and the logits.
   template <class Tensors>
   void bind_shared(Tensors& tensors, RowPlan& plan) {
     tensors.target = bind_target(plan);
@@ -111,7 +112,7 @@ struct Call {
     tensors.divisor = divisor.bind(logits_given, "divisor");
   }
 
-  /// One element a row. \throws std::runtime_error for other sizes
+  /// Binds one element a row. \throws std::runtime_error for other sizes
   const ce_tensor* bind_rows(Vector& rows, const char* argument) const {
     if (rows.tensor) {
       const std::vector<std::int64_t> expected = row_sizes();
@@ -123,7 +124,7 @@ struct Call {
     return rows.bind(logits_given, argument);
   }
 
-  /// One number, or one a row. \throws std::runtime_error for other sizes
+  /// Binds one number, or one a row. \throws std::runtime_error for other sizes
   const ce_tensor* bind_upstream(Vector& upstream) const {
     const bool is_number = upstream.tensor && upstream.tensor->elements() == 1;
     return is_number ? upstream.bind(logits_given, "upstream") : bind_rows(upstream, "upstream");
@@ -135,7 +136,7 @@ struct Call {
     return classes == 0 ? 0 : logits_given.elements() / classes;
   }
 
-  /// Sizes of what has one element a row.
+  /// The sizes of a tensor with one element a row.
   [[nodiscard]] std::vector<std::int64_t> row_sizes() const {
     std::vector<std::int64_t> sizes(logits_given.sizes().begin(), logits_given.sizes().end());
     if (!sizes.empty()) sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(class_dim));
@@ -154,37 +155,37 @@ struct Call {
   std::size_t class_dim = 0;
   bool has_probabilities = false;
   std::optional<Input> probabilities;
-  ce_tensor indices{};  ///< without probabilities
+  ce_tensor indices{};  ///< unset for probabilities
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
 };
 
 enum class Gradient { none, fresh, in_place };
 
-/// The gradient that a call writes, and the logits that it reads: in place the same memory.
+/// The gradient that a call writes and the logits that it reads; both share memory if the gradient is written in place.
 class GradientRows {
  public:
-  /// \param place  of the gradient, which outlives it: the logits themselves in place
-  GradientRows(const Call& call, const Tensor& place, bool in_place, RowPlan& plan)
-      : grad_(place, in_place ? "logits" : "grad", plan,
+  /// \param grad  receives the gradient and must outlive this object: the logits themselves if in_place
+  GradientRows(const Call& call, const Tensor& grad, bool in_place, RowPlan& plan)
+      : grad_(grad, in_place ? "logits" : "grad", plan,
               in_place ? Output::Content::is_read : Output::Content::is_overwritten) {
     if (!in_place) logits_.emplace(call.logits_given.share(), "logits", plan);
   }
   [[nodiscard]] const ce_tensor* logits() const { return logits_ ? &logits_->rows() : &grad_.rows(); }
   [[nodiscard]] const ce_tensor* grad() const { return &grad_.rows(); }
-  /// Once the call is enqueued.
+  /// Called once the call is enqueued.
   void finish() const { grad_.finish(); }
 
  private:
   Output grad_;
-  std::optional<Input> logits_;  ///< not in place
+  std::optional<Input> logits_;  ///< unset if in place
 };
 
-/// Where a backward writes its gradient.
-inline Tensor place_of_gradient(const Call& call, Gradient gradient) {
+/// The tensor to which a backward writes its gradient.
+inline Tensor memory_of_gradient(const Call& call, Gradient gradient) {
   return gradient == Gradient::in_place ? call.logits_given.share() : Tensor::empty_like(call.logits_given);
 }
 
-/// Makes the outputs that are wanted, and tells the operation of them.
+/// Makes the wanted outputs, and sets them in the operation's tensors.
 template <class Tensors>
 void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type, Tensors& tensors,
                  Views& views, Outputs& outputs) {
@@ -194,7 +195,7 @@ void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type,
   });
 }
 
-/// What read_numbers() reads, in a schema.
+/// The schema of the numbers that read_numbers() reads.
 [[nodiscard]] inline std::string schema_of_numbers() {
   std::string schema = ", int ignore_index, int reduction";
   for (const ce::c::AmountField& amount : ce::c::amount_fields)
@@ -202,7 +203,8 @@ void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type,
   return schema;
 }
 
-/// What read_numbers_of_torch() reads, with defaults: numbers that are left out cost a call less than those that are given.
+/// The schema of the numbers that read_numbers_of_torch() reads. Defaults make a call cheaper: an omitted number costs
+/// less than a given one.
 [[nodiscard]] inline std::string schema_of_numbers_of_torch() {
   const ce_cross_entropy_options defaults = CE_CROSS_ENTROPY_OPTIONS_INIT;
   return ", int ignore_index=" + std::to_string(defaults.ignore_index) +
@@ -210,7 +212,7 @@ void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type,
          ", float label_smoothing=" + std::to_string(defaults.label_smoothing);
 }
 
-/// Parts of schemas, in the order in which Call reads what they name.
+/// Pieces of schemas, in the order in which Call reads their arguments.
 struct Schema {
   const std::string read = "Tensor logits, Tensor target, Tensor? weight", upstream = ", Tensor? upstream",
                     options =

@@ -27,7 +27,7 @@ constexpr const char* linear_name = "linear_cross_entropy";
 
 using LinearTensors = ce_linear_cross_entropy_tensors;
 
-/// A matrix whose rows have adjacent elements; a copy where they have not.
+/// A matrix whose rows have adjacent elements; other layouts are copied.
 struct Matrix {
   Matrix(Tensor&& given, const char* argument, const char* expected) : tensor(std::move(given)) {
     if (tensor.sizes().size() != 2)
@@ -43,13 +43,13 @@ struct Matrix {
   ce_tensor rows;
 };
 
-/// Which outputs are made, in the order of the schema.
+/// The requested outputs, in the order of the schema.
 struct LinearWanted {
   bool f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad;
   Wanted others;
 
   [[nodiscard]] static LinearWanted read(Arguments& arguments) {
-    // So a list in braces is evaluated.
+    // An initialiser list evaluates its elements in order.
     return {arguments.flag(), arguments.flag(), arguments.flag(),
             arguments.flag(), arguments.flag(), read_wanted<ce::LinearCrossEntropy>(arguments)};
   }
@@ -65,8 +65,8 @@ struct LinearWanted {
 using AskFreeMemory = std::int32_t (*)(std::int32_t device, std::int64_t* bytes);
 std::atomic<AskFreeMemory> ask_free_memory = nullptr;
 
-/// What a call may take that does not say: a tenth of what is free for torch when such a call is first met. It stays, so
-/// that calls are alike.
+/// The memory budget of calls that do not set one: a tenth of torch's free memory when the first call of a kind runs.
+/// It stays the same, so that such calls run alike.
 class Budgets {
  public:
   /// Device, sizes, dtype, options and outputs.
@@ -77,7 +77,7 @@ class Budgets {
     return *budgets;
   }
 
-  /// \returns bytes; 0: the C library is to decide
+  /// \returns bytes; 0: the C library decides
   [[nodiscard]] std::int64_t of(const Key& key, int device) {
     const AskFreeMemory ask = ask_free_memory;
     if (device == host || ask == nullptr) return 0;
@@ -85,7 +85,7 @@ class Budgets {
       const std::lock_guard lock(mutex_);
       if (const auto known = budgets_.find(key); known != budgets_.end()) return known->second;
     }
-    // Without the lock: it waits for Python's own.
+    // The lock is not held: torch's answer waits for Python's lock.
     std::int64_t free = 0;
     if (ask(device, &free) != 1)
       throw std::runtime_error("ce: torch does not tell how much memory of cuda:" + std::to_string(device) +
@@ -101,7 +101,7 @@ class Budgets {
   std::map<Key, std::int64_t> budgets_;
 };
 
-/// Memory of this call alone, from torch's allocator: it is in no other call's way, also while a graph is captured.
+/// The workspace of one call, from torch's allocator: no other call uses it, also while a graph is captured.
 struct Workspace {
   Workspace(std::int64_t bytes, const Tensor& like)
       : tensor(Tensor::empty(bytes + alignment, aoti_torch_dtype_uint8(), like)) {
@@ -114,7 +114,7 @@ struct Workspace {
   ce_tensor view;
 };
 
-/// torch's number of a dtype of logits.
+/// torch's number for a dtype of logits.
 std::int32_t type_of_logits(std::int64_t asked, const Tensor& hidden) {
   switch (asked) {
     case CE_DTYPE_UNSET: return hidden.dtype();
@@ -129,7 +129,7 @@ std::int32_t type_of_logits(std::int64_t asked, const Tensor& hidden) {
 
 constexpr std::size_t own_outputs = 4;
 
-/// ... -> (Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, and the rest)
+/// ... -> (Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, and the other outputs)
 template <Absent absent>
 void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -234,7 +234,7 @@ void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
 }  // namespace
 
 std::vector<Operator> linear_operators() {
-  // There is a number of the name of an output's tensor without its ending, so that it keeps that.
+  // A number has the name that the output's tensor would have without its ending, so the ending is kept.
   const auto name = [](const OutputField& output) { return std::string(output.name); };
   return {{
       linear_name,

@@ -2,9 +2,10 @@
 /// The operators torch.ops.ce.*, on torch's stable interface.
 ///
 /// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
-/// with one is the kernel alone, for callers that have seen to those. `_eager_softmax` has all but autograd in Python: most
-/// calls of softmax reach their kernel through it alone, as most of cross entropy do through
-/// eager_cross_entropy_operators(). linear_operators() have their CPU here. Where a call is refused nothing was enqueued.
+/// with one is only the kernel, for callers that have handled those. `_eager_softmax` has everything but autograd in
+/// Python: most calls of softmax reach their kernel through it alone, as most calls of cross entropy do through
+/// eager_cross_entropy_operators(). linear_operators() register their CPU kernels here. If a call is refused, nothing
+/// was enqueued.
 
 #include "python/csrc/operators.hpp"
 
@@ -50,7 +51,7 @@ STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
     library.impl(("_" + one.name).c_str(), one.twin);
 }
 
-// The host device, of which Python decides where an operator has no underscore in front.
+// The host device. For operators without an underscore in front, Python decides whether to use it.
 STABLE_TORCH_LIBRARY_IMPL(ce, CPU, library) {
   for (const Operator& one : operators()) library.impl(("_" + one.name).c_str(), one.twin);
   for (const Operator& one : eager_cross_entropy_operators())

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The outputs of cross entropy beside its loss, of one rank, of several, and of a linear layer: flags, tensors and parts of
-/// schemas for each row of ce::c::output_fields. An Operation says which rows: those that CrossEntropy has, those of
-/// CrossEntropyMerge where ranks share the classes, or those of LinearCrossEntropy.
+/// The outputs of cross entropy beside its loss, on one rank, on several, and with a linear layer: flags, tensors and
+/// pieces of schemas for each row of ce::c::output_fields. An Operation selects the rows: those of CrossEntropy, those
+/// of CrossEntropyMerge where ranks share the classes, or those of LinearCrossEntropy.
 
 #include <array>
 #include <cstddef>
@@ -28,12 +28,12 @@ template <class Operation>
   return output.of<Operation>().own != nullptr;
 }
 
-/// Whether the operators on one rank write it in any case, so that it has no flag.
+/// Whether the operators on one rank always write it, so that it has no flag.
 [[nodiscard]] constexpr bool is_always_written(const OutputField& output) noexcept {
   return output.name == "lse";
 }
 
-/// torch's number of its dtype. C has no bool.
+/// torch's number for its dtype. C has no bool.
 [[nodiscard]] inline std::int32_t dtype_of(const OutputField& output, std::int32_t loss_type) {
   if (output.kind == OutputField::Kind::of_losses) return loss_type;
   switch (output.dtype) {
@@ -43,10 +43,10 @@ template <class Operation>
   }
 }
 
-/// For each row of the table, whether a call asks for it.
+/// Tells for each row of the table whether a call asks for it.
 using Wanted = std::array<bool, output_fields.size()>;
 
-/// A flag for each output.
+/// Reads a flag for each output.
 template <class Operation>
 [[nodiscard]] Wanted read_wanted(Arguments& arguments) {
   Wanted wanted{};
@@ -55,7 +55,7 @@ template <class Operation>
   return wanted;
 }
 
-/// A flag for each output of CrossEntropy that is not written in any case.
+/// Reads a flag for each output of CrossEntropy that is not always written.
 [[nodiscard]] inline Wanted read_wanted_beside_lse(Arguments& arguments) {
   Wanted wanted{};
   for (std::size_t i = 0; i < wanted.size(); ++i)
@@ -64,17 +64,17 @@ template <class Operation>
   return wanted;
 }
 
-/// What a call returns. Nothing in place of what was not asked for.
+/// The results of a call; outputs that were not asked for are empty.
 struct Outputs {
   Tensor loss;
   std::optional<Tensor> grad = {};
-  std::array<std::optional<Tensor>, output_fields.size()> others = {};  ///< for each row of the table
+  std::array<std::optional<Tensor>, output_fields.size()> others = {};  ///< one for each row of the table
 };
 
-/// What tensors of the C interface point to, for each row of the table.
+/// Views that the structs of the C interface point to, one for each row of the table.
 using Views = std::array<ce_tensor, output_fields.size()>;
 
-/// Where a struct of the C interface has an output.
+/// The member of a struct of the C interface that holds an output.
 template <class Tensors>
 [[nodiscard]] constexpr auto member_of(const OutputField& output) noexcept {
   if constexpr (std::is_same_v<Tensors, ce_cross_entropy_tensors>)
@@ -85,8 +85,8 @@ template <class Tensors>
     return output.of_linear.given;
 }
 
-/// Makes the outputs that are wanted, and tells the operation of them.
-/// \param make  a tensor from a row of the table
+/// Makes the wanted outputs, and sets them in the operation's tensors.
+/// \param make  makes a tensor for a row of the table
 template <class Tensors, class Make>
 void give_wanted(const Wanted& wanted, Tensors& tensors, Views& views, Outputs& outputs, const Make& make) {
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -98,20 +98,20 @@ void give_wanted(const Wanted& wanted, Tensors& tensors, Views& views, Outputs& 
   }
 }
 
-/// What stands for an output that was not asked for.
+/// The value returned for an output that was not asked for.
 enum class Absent {
   undefined,  ///< Python sees None
-  empty,      ///< no elements: what a schema and fake tensors can say
+  empty,      ///< a tensor without elements: schemas and fake tensors can express it
 };
 
-/// An output, or what stands for one of that dtype.
+/// The output, or its substitute of that dtype.
 inline Tensor given_or(std::optional<Tensor>& output, Absent absent, std::int32_t dtype, const Tensor& like) {
   if (output) return std::move(*output);
   return absent == Absent::empty ? Tensor::empty(0, dtype, like) : Tensor::undefined();
 }
 
-/// Gives back those outputs of the table that an operation has.
-/// \returns the place after them
+/// Returns the outputs of the table that an operation has.
+/// \returns the stack behind them
 template <class Operation>
 StableIValue* give_back_outputs(StableIValue* stack, Outputs& made, Absent absent, const Tensor& loss) {
   for (std::size_t i = 0; i < output_fields.size(); ++i) {
@@ -122,8 +122,8 @@ StableIValue* give_back_outputs(StableIValue* stack, Outputs& made, Absent absen
   return stack;
 }
 
-/// Loss, and gradient where there is one, then the outputs of the table that the operation has.
-/// \returns the place after them
+/// Returns the loss, the gradient if there is one, and the outputs of the table that the operation has.
+/// \returns the stack behind them
 template <class Operation>
 StableIValue* give_back_all(StableIValue* stack, Outputs& made, Absent absent) {
   const Tensor loss = made.loss.share();
@@ -132,14 +132,14 @@ StableIValue* give_back_all(StableIValue* stack, Outputs& made, Absent absent) {
   return give_back_outputs<Operation>(stack, made, absent, loss);
 }
 
-/// As most schemas call it: without the ending that tells it from a number of the same name.
+/// The name in most schemas: without the ending that distinguishes it from a number of the same name.
 [[nodiscard]] inline std::string short_name(const OutputField& output) {
   constexpr std::string_view ending = "_out";
   return std::string(
       output.name.substr(0, output.name.size() - (output.name.ends_with(ending) ? ending.size() : 0)));
 }
 
-/// ", Tensor NAME" for each output of an operation.
+/// Makes ", Tensor NAME" for each output of an operation.
 template <class Operation, class Name = std::string (*)(const OutputField&)>
 [[nodiscard]] std::string schema_of_outputs(const Name& name = short_name) {
   std::string schema;
@@ -148,7 +148,7 @@ template <class Operation, class Name = std::string (*)(const OutputField&)>
   return schema;
 }
 
-/// ", bool NAME" for each, in the order of read_wanted().
+/// Makes ", bool NAME" for each output, in the order of read_wanted().
 template <class Operation, class Name = std::string (*)(const OutputField&)>
 [[nodiscard]] std::string schema_of_flags(const Name& name = short_name) {
   std::string schema;
@@ -157,7 +157,7 @@ template <class Operation, class Name = std::string (*)(const OutputField&)>
   return schema;
 }
 
-/// ", bool return_NAME" for each, in the order of read_wanted_beside_lse().
+/// Makes ", bool return_NAME" for each output, in the order of read_wanted_beside_lse().
 [[nodiscard]] inline std::string schema_of_flags_beside_lse() {
   std::string schema;
   for (const OutputField& output : output_fields)

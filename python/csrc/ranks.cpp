@@ -1,4 +1,4 @@
-// Cross entropy of classes that ranks share.
+// Cross entropy of classes that are distributed over ranks.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -25,11 +25,11 @@ ce_tensor words_of(const Tensor& tensor) {
   return ce_matrix(tensor.data(), CE_DTYPE_F32, sizes[0], sizes[1]);
 }
 
-/// What operators of this thread chose, where they are to choose alone.
+/// The choices of this thread's operators while they only choose.
 thread_local bool is_choosing = false;
 thread_local std::string chosen;
 
-/// Runs an operation; where the thread is to choose alone, prepares it.
+/// Runs an operation, or only prepares it if the thread is to choose.
 /// \returns whether it runs
 template <class Options, class Tensors>
 bool run_or_choose(ce_status (*run)(ce_context*, const Options*, const Tensors*, ce_stream,
@@ -87,7 +87,7 @@ void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
   give_back(stack, statistics);
 }
 
-/// ... -> (Tensor loss, and the rest, Tensor merged)
+/// ... -> (Tensor loss, and the other outputs, Tensor merged)
 template <Absent absent>
 void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -140,7 +140,7 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   options.classes = arguments.integer();
   call.prepare();
   const Tensor& like = call.logits_given;
-  Tensor grad = place_of_gradient(call, gradient);
+  Tensor grad = memory_of_gradient(call, gradient);
   RowPlan plan = call.plan();
   const GradientRows rows(call, grad, gradient == Gradient::in_place, plan);
   ce_cross_entropy_shard_backward_tensors tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
@@ -159,7 +159,7 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
 }
 
-/// What both operators on ranks that tell each other are given.
+/// The inputs of both operators on ranks that exchange statistics.
 struct ExchangeCall : Call {
   explicit ExchangeCall(Arguments& arguments)
       : Call(arguments), upstream(arguments), grad(arguments.tensor()) {
@@ -187,7 +187,7 @@ struct ExchangeCall : Call {
   }
   ExchangeCall(const ExchangeCall&) = delete;
   ExchangeCall& operator=(const ExchangeCall&) = delete;
-  /// Once the call is enqueued.
+  /// Called once the call is enqueued.
   void finish() const { written->finish(); }
 
   Vector upstream;
@@ -204,7 +204,7 @@ struct ExchangeCall : Call {
   Views views{};
 };
 
-/// ... -> (Tensor loss, and the rest)
+/// ... -> (Tensor loss, and the other outputs)
 template <Absent absent>
 void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);

@@ -35,7 +35,7 @@ std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> sizes
   return strides;
 }
 
-/// Dense strides of dimensions in an order, outermost first.
+/// Dense strides of dimensions in the given order, outermost first.
 std::vector<std::int64_t> strides_in(std::span<const std::size_t> order,
                                      std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size());
@@ -47,7 +47,7 @@ std::vector<std::int64_t> strides_in(std::span<const std::size_t> order,
   return strides;
 }
 
-/// Whether dimension a is to lie outside of b: nothing where their strides do not say.
+/// Whether dimension a is to lie outside of b: nothing if their strides do not tell.
 std::optional<bool> is_outside(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                std::size_t a, std::size_t b) {
   if (strides[a] == 0 || strides[b] == 0) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<bool> is_outside(std::span<const std::int64_t> sizes, std::span<co
   return std::nullopt;
 }
 
-/// Dense strides for dimensions in the order that the given ones have in memory.
+/// Dense strides for dimensions in the memory order of the given ones.
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes,
                                         std::span<const std::int64_t> strides) {
   std::vector<std::size_t> order(sizes.size());  // innermost first
@@ -77,13 +77,13 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes,
   return strides_in(order, sizes);
 }
 
-/// Elements along one or more dimensions whose strides are alike one.
+/// Elements along one or more dimensions that a single stride describes.
 struct Dimension {
   std::int64_t size, stride;
 };
 
-/// Whether each element has memory of its own: from the closest to the farthest, each step leaves behind all that is closer.
-/// Sorts the dimensions.
+/// Whether no elements share memory: in the order of strides, each step is larger than everything the smaller strides
+/// span. Sorts the dimensions.
 bool are_apart(std::span<Dimension> dimensions) {
   std::sort(dimensions.begin(), dimensions.end(),
             [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
@@ -271,7 +271,7 @@ void* Tensor::data() const {
 std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim, std::span<const std::size_t> order) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const std::int64_t columns = sizes.empty() ? 1 : sizes[dim];
-  std::array<Dimension, 3> dimensions{};  // of rows, then of columns
+  std::array<Dimension, 3> dimensions{};  // those of rows, then those of columns
   std::size_t count = 0;
   std::int64_t all = 1;
   bool fits = true;
@@ -310,7 +310,7 @@ std::optional<ce_tensor> elements_of(const Tensor& tensor) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const std::int64_t elements = tensor.elements();
   if (elements == 0) return ce_vector(tensor.data(), tensor.ce_type(), 0);
-  std::array<Dimension, 3> dimensions{{{1, 0}, {1, 0}, {1, 1}}};  // the innermost is the last
+  std::array<Dimension, 3> dimensions{{{1, 0}, {1, 0}, {1, 1}}};  // the last is the innermost
   std::size_t first = dimensions.size();
   const std::vector<std::size_t> order = tensor.memory_order();
   for (std::size_t i = order.size(); i-- > 0;) {

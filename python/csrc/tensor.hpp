@@ -14,10 +14,10 @@
 
 namespace ce_torch {
 
-/// Owns a reference. All but the destructor throw std::runtime_error where torch refuses.
+/// Owns a reference. All members but the destructor throw std::runtime_error if torch refuses.
 class Tensor {
  public:
-  /// Takes over the reference.
+  /// Takes ownership of the reference.
   explicit Tensor(AtenTensorHandle handle);
   Tensor(Tensor&& other) noexcept : Tensor() { swap(other); }
   Tensor& operator=(Tensor&& other) noexcept {
@@ -26,48 +26,49 @@ class Tensor {
   }
   ~Tensor();
 
-  /// An undefined one, which Python sees as None.
+  /// An undefined tensor, which Python sees as None.
   [[nodiscard]] static Tensor undefined();
-  /// Not initialised, on the device of `like`.
+  /// A tensor that is not initialised, on the device of `like`.
   [[nodiscard]] static Tensor empty(std::span<const std::int64_t> sizes,
                                     std::span<const std::int64_t> strides, std::int32_t dtype,
                                     const Tensor& like);
-  /// Contiguous.
+  /// A contiguous tensor.
   [[nodiscard]] static Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype,
                                     const Tensor& like);
   [[nodiscard]] static Tensor empty(std::int64_t size, std::int32_t dtype, const Tensor& like);
-  /// Without an axis.
+  /// A tensor without an axis.
   [[nodiscard]] static Tensor empty_scalar(std::int32_t dtype, const Tensor& like);
-  /// As torch.empty_like(): dense, its dimensions in the same order in memory.
+  /// Works as torch.empty_like(): dense, its dimensions in the same order in memory.
   [[nodiscard]] static Tensor empty_like(const Tensor& like);
-  /// Itself where it is contiguous, else a copy that is.
+  /// Returns itself if it is contiguous, else a contiguous copy.
   [[nodiscard]] Tensor contiguous() const;
-  /// Not initialised: of these sizes, dense.
-  /// \param order  its dimensions, outermost first; empty: as they are
+  /// A dense tensor of these sizes that is not initialised.
+  /// \param order  its dimensions, outermost first; empty: in the tensor's order
   [[nodiscard]] Tensor empty_in(std::span<const std::size_t> order) const;
   /// A copy that is dense in that order.
   [[nodiscard]] Tensor copy_in(std::span<const std::size_t> order) const;
-  /// Copies the elements of another one of the same sizes. Autograd sees nothing of it, as of what kernels write.
+  /// Copies the elements of another tensor of the same sizes. Autograd does not see it, as it does not see writes of
+  /// kernels.
   void overwrite(const Tensor& source) const;
-  /// Another reference.
+  /// Returns another reference.
   [[nodiscard]] Tensor share() const;
 
   [[nodiscard]] AtenTensorHandle handle() const noexcept { return handle_; }
-  /// Gives the reference away.
+  /// Gives up the reference.
   [[nodiscard]] AtenTensorHandle release() noexcept { return std::exchange(handle_, nullptr); }
 
   [[nodiscard]] std::span<const std::int64_t> sizes() const noexcept { return {sizes_, dimensions_}; }
   [[nodiscard]] std::span<const std::int64_t> strides() const noexcept { return {strides_, dimensions_}; }
   [[nodiscard]] std::int64_t elements() const noexcept;
-  /// Whether the elements fill a range of memory, each its own.
+  /// Whether the elements fill a range of memory without overlap.
   [[nodiscard]] bool is_dense() const;
-  /// Whether elements may share memory: the strides do not show that each has its own.
+  /// Whether elements may share memory: the strides do not prove that they do not.
   [[nodiscard]] bool overlaps_itself() const;
-  /// The dimensions as they lie in memory, outermost first.
+  /// The dimensions in memory order, outermost first.
   [[nodiscard]] std::vector<std::size_t> memory_order() const;
-  /// torch's number of it.
+  /// torch's number for its dtype.
   [[nodiscard]] std::int32_t dtype() const noexcept { return dtype_; }
-  /// ce's. \throws std::runtime_error where it has none
+  /// ce's dtype. \throws std::runtime_error if ce has none for it
   [[nodiscard]] ce_dtype ce_type() const;
   /// The index of a GPU, or `host`.
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -75,10 +76,10 @@ class Tensor {
 
  private:
   Tensor() = default;
-  /// A new one, of which all is known but where sizes and strides are.
+  /// A new tensor of which everything but the address of its sizes and strides is known.
   Tensor(AtenTensorHandle handle, std::size_t dimensions, std::int32_t dtype, int device);
   void swap(Tensor& other) noexcept;
-  /// Its memory under another handle, which has no part in autograd and does not keep the memory.
+  /// Its memory under another handle, which autograd ignores and which does not keep the memory alive.
   [[nodiscard]] Tensor alias() const;
 
   AtenTensorHandle handle_ = nullptr;
@@ -88,14 +89,14 @@ class Tensor {
   int device_ = 0;
 };
 
-/// The rows that lie along dimension `dim`.
-/// \param order  the dimensions in the order in which rows are counted, the slowest first; empty: as they are
-/// \returns nothing where they cannot be said with a stride of rows and one of batches of rows, or share memory
+/// The rows along dimension `dim`.
+/// \param order  the dimensions in the order in which rows are counted, the slowest first; empty: in the tensor's order
+/// \returns nothing if a stride of rows and one of batches of rows cannot describe them, or if they share memory
 [[nodiscard]] std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim,
                                                std::span<const std::size_t> order = {});
 
-/// All elements, in an order of no meaning.
-/// \returns nothing where three strides do not say where they are, or where they share memory
+/// All elements, in any order.
+/// \returns nothing if three strides cannot describe them, or if they share memory
 [[nodiscard]] std::optional<ce_tensor> elements_of(const Tensor& tensor);
 
 /// A contiguous tensor as [elements].
@@ -104,7 +105,7 @@ class Tensor {
 /// \throws std::runtime_error
 void check(AOTITorchError error, const char* what);
 
-/// Says once in a process that a tensor was copied since its layout is beyond the kernels, or beyond what they take beside
+/// Reports once in a process that a tensor was copied because the kernels do not support its layout, alone or beside
 /// the call's other tensors.
 void hint_at_copy(const char* operation, const char* argument);
 

@@ -12,7 +12,7 @@
 namespace ce_torch {
 namespace {
 
-/// What only torch with CUDA has, in a library that torch without CUDA does not load.
+/// Functions that only torch with CUDA has, in a library that torch without CUDA does not load.
 struct CudaShim {
   using Guard = struct GuardOpaque*;
   AOTITorchError (*get_current_stream)(std::int32_t device, void** stream) = nullptr;
@@ -41,11 +41,11 @@ struct CudaShim {
   }
 };
 
-/// Tensors of bytes by their memory.
+/// Byte tensors, found by their memory.
 class Tensors {
  public:
   static Tensors& get() {
-    static auto* tensors = new Tensors;  // contexts outlive what the end of a program destroys
+    static auto* tensors = new Tensors;  // contexts outlive the objects that a program destroys at its end
     return *tensors;
   }
 
@@ -54,7 +54,7 @@ class Tensors {
     tensors_[memory] = {tensor, bytes};
     bytes_[device] += bytes;
   }
-  /// \returns null for memory that is not here
+  /// \returns null for memory that is not registered
   AtenTensorHandle take(int device, void* memory) {
     const std::lock_guard lock(mutex_);
     const auto found = tensors_.find(memory);
@@ -79,7 +79,7 @@ class Tensors {
   std::unordered_map<int, std::int64_t> bytes_;
 };
 
-/// torch's allocator gives a block to the stream that is current, and takes it back for that stream.
+/// torch's allocator allocates a block for the current stream, and takes it back for that stream.
 class StreamGuard {
  public:
   StreamGuard(ce_stream stream, int device) : shim_(CudaShim::get()) {
@@ -126,7 +126,7 @@ void* allocate(void* state, std::size_t bytes, ce_stream stream) {
     Tensors::get().keep(device, memory, tensor, size);
     return memory;
   } catch (const std::exception&) {
-    return nullptr;  // the context says how many bytes it wanted
+    return nullptr;  // the context's error says how many bytes it requested
   }
 }
 
