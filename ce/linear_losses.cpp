@@ -770,8 +770,8 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
                   .agrees = [&](const auto& made, const auto& right) { return samples.agree(made, right); }},
                  seconds_);
   forget_targets_of_trials(context);
-  const auto place = std::find(names.begin(), names.end(), result.winner);
-  const LinearPlan& winner = *plans[static_cast<std::size_t>(place - names.begin())];
+  const auto position = std::find(names.begin(), names.end(), result.winner);
+  const LinearPlan& winner = *plans[static_cast<std::size_t>(position - names.begin())];
   log(LogLevel::info,
       fmt::format("tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens{} in {:.1f} us, the "
                   "best of {}; "

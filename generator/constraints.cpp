@@ -114,11 +114,11 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (Rejection reason = rejects_stores(config, problem)) return reason;
   const int chunk = chunk_vectors(config);
   if (chunk % threads != 0 || chunk / threads * inputs(problem) > 4) return "chunk does not fit the block";
-  const std::int64_t part = problem.columns / config.vec / config.cluster;
-  if (part < threads) return "less than a vector for each thread";
-  if (config.cluster > 1 && part * widest_access < 8192)
-    return "parts so small that the cluster barrier dominates";
-  if (2 * part < chunk) return "chunk wider than the part";
+  const std::int64_t slice = problem.columns / config.vec / config.cluster;
+  if (slice < threads) return "less than a vector for each thread";
+  if (config.cluster > 1 && slice * widest_access < 8192)
+    return "slices so small that the cluster barrier dominates";
+  if (2 * slice < chunk) return "chunk wider than the slice";
   if (config.cluster > 8 && problem.columns * column_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
     return "multiprocessors left idle for a row that 8 blocks hold";
   return {};
@@ -324,7 +324,7 @@ Rejection rejects_split(const Config& config, const Problem& problem, const Limi
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   if (problem.rows > most_split_rows) return "rows enough for the whole GPU";
   if (rows_bucket(problem.rows) * config.split > most_split_blocks)
-    return "more blocks than leave their parts";
+    return "more blocks than leave their slices";
   if (problem.columns / config.split < threads(config) * config.vec)
     return "less than a vector for each thread";
   if (problem.columns / config.split > 64 * threads(config) * config.vec) return "few blocks for a wide row";
@@ -358,10 +358,10 @@ int cluster_bytes(const Config& config, const Problem& problem) {
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config), input_bytes(problem)))
     return reason;
-  const std::int64_t part = problem.columns / config.cluster;
-  if (part > 16 * config.tile) return "more than 16 chunks";
+  const std::int64_t slice = problem.columns / config.cluster;
+  if (slice > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "part larger than the shared memory";
+    return "slice larger than the shared memory";
   return {};
 }
 
@@ -460,7 +460,7 @@ Rejection rejects_persistent(const Config& config, const Problem& problem, const
     return fmt::format("{} registers a thread for the row alone", held);
   const RingLayout ring = persistent_of(config, problem);
   const int chunks = ring.chunks(), in_ring = chunks - ring.roles.held_chunks;
-  if (in_ring < 0) return "registers for more than the part";
+  if (in_ring < 0) return "registers for more than the slice";
   if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
