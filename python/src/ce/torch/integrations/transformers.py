@@ -161,7 +161,7 @@ def kernel_mapping(*devices: str) -> dict[str, dict[str, Any]]:
     """For ``kernels.use_kernel_mapping`` and ``kernels.register_kernel_mapping``: the layer "ForCausalLMLoss".
 
     Args:
-        devices: device types; none: "cuda". Invalid types are not checked here, but by the package kernels.
+        devices: device types; none: "cuda". It raises nothing: the package kernels checks the types.
     """
     repository = _Repository()
     return {"ForCausalLMLoss": {device: repository for device in devices or ("cuda",)}}
