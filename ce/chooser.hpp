@@ -18,7 +18,7 @@
 #include "ce/counters.hpp"
 #include "ce/error.hpp"
 #include "ce/plan_table.hpp"
-#include "ce/tuning_turns.hpp"
+#include "ce/tuning_mutex.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 #include "tuner/tuner.hpp"
