@@ -319,7 +319,7 @@ TEST(DefaultLog, IsJsonWhereThatIsAskedFor) {
       std::regex(R"(\{"time":"[0-9T:.-]+Z","level":"warning","process":[0-9]+,"text":"a \\"b\\""\}\n)")))
       << line;
   EXPECT_EQ(unknown,
-            "ce: warning: CE_LOG_FORMAT is \"xml\"; expected text or json; text is used\nce: i\nce: i\n");
+            "ce: warning: CE_LOG_FORMAT is \"xml\"; expected text or json; ce uses text\nce: i\nce: i\n");
 }
 
 TEST(DefaultLog, AnUnknownThresholdIsSaidOnce) {
