@@ -38,9 +38,9 @@ struct Metric {
 };
 constexpr std::array<Metric, 7> metrics{{
     {"calls", &Stats::calls, "Calls of run(), Plan::run() and prepare()."},
-    {"known_calls", &Stats::known, "Calls that were launched without asking which kernel."},
+    {"known_calls", &Stats::known, "Calls that were launched without choosing a kernel."},
     {"tuned_problems", &Stats::tuned, "Problems that were tuned."},
-    {"fallbacks", &Stats::fallback, "Problems that got a kernel without a winner."},
+    {"fallbacks", &Stats::fallback, "Problems without a winner that got an untuned kernel."},
     {"compiled_kernels", &Stats::compiled, "Kernels that were compiled."},
     {"waits", &Stats::waited, "Calls that waited for another thread or process that tuned their problem."},
     {"errors", &Stats::errors, "Calls that failed."},
