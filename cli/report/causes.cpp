@@ -31,7 +31,7 @@ std::string text_of_cause(const Finding& finding) {
     if (finding.suspects.empty() ||
         std::find(finding.suspects.begin(), finding.suspects.end(), change.what) != finding.suspects.end())
       texts.push_back(text_of_change(change));
-  if (texts.empty()) return "nothing that is known";
+  if (texts.empty()) return "nothing known";
   return fmt::format("{}", fmt::join(texts, finding.suspects.empty() ? ", " : " or "));
 }
 
