@@ -281,5 +281,5 @@ def test_of_several_indices_a_row_those_that_are_no_class_are_as_those_of_one(dt
     assert not made[:, 2].any()
     made[2].sum().backward()
     assert logits.grad[2].any() and not logits.grad[:2].any()
-    with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], those of index"):
+    with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], the sizes of index"):
         ct.selective_log_softmax(logits, index, row_mask=torch.ones(2, device=device))
