@@ -115,7 +115,7 @@ class Exported {
 /// process is killed, nothing is left at the path, and a file that appears there meanwhile stays.
 class Maintenance::Draft {
  public:
-  explicit Draft(const fs::path& of) : place_(of), path_(path_beside(of)) {
+  explicit Draft(const fs::path& of) : target_(of), path_(path_beside(of)) {
     remove();  // left by a killed process with the same process id
     create_file(path_);
   }
@@ -126,15 +126,15 @@ class Maintenance::Draft {
   [[nodiscard]] const fs::path& path() const noexcept { return path_; }
 
   /// \returns false if a file has appeared at the path meanwhile
-  [[nodiscard]] bool take_place() const {
+  [[nodiscard]] bool move_to_target() const {
     {
       const OwnDescriptor descriptor([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); });
       if (descriptor.get() < 0 || ::fsync(descriptor.get()) != 0) fail();
     }
-    if (::link(path_.c_str(), place_.c_str()) == 0) return true;
+    if (::link(path_.c_str(), target_.c_str()) == 0) return true;
     // Not every file system has hard links.
     if (errno != EEXIST &&
-        ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, place_.c_str(), RENAME_NOREPLACE) == 0)
+        ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0)
       return true;
     if (errno == EEXIST) return false;
     fail();
@@ -143,7 +143,7 @@ class Maintenance::Draft {
  private:
   /// An error with the message of errno.
   [[noreturn]] void fail() const {
-    throw DatabaseError(fmt::format("cannot replace {} with a new database ({})", place_.string(),
+    throw DatabaseError(fmt::format("cannot replace {} with a new database ({})", target_.string(),
                                     std::generic_category().message(errno)));
   }
   static fs::path path_beside(const fs::path& of) {
@@ -155,7 +155,7 @@ class Maintenance::Draft {
     for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(path_.string() + end, ignored);
   }
 
-  const fs::path place_, path_;
+  const fs::path target_, path_;
 };
 
 Maintenance::Maintenance(fs::path path, std::unique_ptr<Store> store)
@@ -220,7 +220,7 @@ auto Maintenance::fill(const Action& action) {
   if (draft_ == nullptr) return result;
   run([&] { store_->end_draft(); });
   store_.reset();
-  if (!draft_->take_place()) {
+  if (!draft_->move_to_target()) {
     const Maintenance filled = read(draft_->path());
     Maintenance there = create(path_);
     static_cast<void>(there.merge({&filled, 1}, true));

@@ -131,7 +131,7 @@ void Chooser::use(const std::string& key, const std::string& config) {
 void Chooser::stop_background() {
   background_.stop();
   // Does not wait for a thread that is tuning now; at the end of the program it may be the very thread that ends it.
-  if (const auto turn = turns_.take_until({}, Clock::now())) tuner_.finish();
+  if (const auto lock = tuning_.take_until({}, Clock::now())) tuner_.finish();
 }
 
 // ---- tuning --------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ const PlanTable::Entry& Chooser::tuned(const Problem& problem, Stream stream) {
   }
   if (const PlanTable::Entry* chosen = finished(problem, stream)) return *chosen;
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
-    if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
+    if (const auto lock = is_elsewhere ? tuning_.take_until(key, deadline) : tuning_.take(key, deadline)) {
       try {
         bool is_mine = true;
         if (const PlanTable::Entry* chosen = try_to_tune(problem, stream, {}, &is_mine)) {
@@ -191,7 +191,7 @@ void Chooser::put_off(const std::string& key, Clock::duration pause) {
 /// \returns whether the problem is settled
 bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
   try {
-    const auto turn = turns_.take(tuner_.key(problem).id(), Clock::time_point::max());
+    const auto lock = tuning_.take(tuner_.key(problem).id(), Clock::time_point::max());
     return try_to_tune(problem, no_stream, stop) != nullptr;
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return false;

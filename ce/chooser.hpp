@@ -53,7 +53,7 @@ class Chooser {
   void stop_background();
 
  private:
-  using Clock = TuningTurns::Clock;
+  using Clock = TuningMutex::Clock;
 
   const PlanTable::Entry& tuned(const generator::Problem& problem, Stream stream);
   void put_off(const std::string& key, Clock::duration pause);
@@ -101,7 +101,7 @@ class Chooser {
   std::map<std::string, std::string> told_;              ///< by key: configs of use()
   std::atomic<bool> is_told_ = false;                    ///< whether told_ has entries
 
-  TuningTurns turns_;  ///< held with the tuner, and with the only tuning lock
+  TuningMutex tuning_;  ///< held with the tuner, and with the only tuning lock
   tuner::Tuner tuner_;
 
   Background background_;  ///< last: ends before the members that it uses

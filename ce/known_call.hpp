@@ -165,7 +165,7 @@ class KnownCalls {
   [[nodiscard]] KnownCall<Operation>* find(std::uint64_t context, const Operation& operation,
                                            const Tensors& tensors, const runtime::Device& device) {
     const Tag tag(context, tensors);
-    for (std::size_t i = 0; i < places; ++i)
+    for (std::size_t i = 0; i < slots; ++i)
       if (tags_[i] == tag && calls_[i]->take(operation, tensors, device)) return &*calls_[i];
     return nullptr;
   }
@@ -176,11 +176,11 @@ class KnownCalls {
   void add(std::uint64_t context, const Tensors& tensors, const KnownCall<Operation>& call) {
     calls_[next_] = call;
     tags_[next_] = Tag(context, tensors);
-    next_ = (next_ + 1) % places;
+    next_ = (next_ + 1) % slots;
   }
 
  private:
-  static constexpr std::size_t places = 8;
+  static constexpr std::size_t slots = 8;
 
   /// A quick filter: differs for most calls, and always for calls of different Contexts.
   struct Tag {
@@ -195,8 +195,8 @@ class KnownCalls {
     std::int64_t rows = 0, columns = 0;
   };
 
-  std::array<Tag, places> tags_{};
-  std::array<std::optional<KnownCall<Operation>>, places> calls_{};
+  std::array<Tag, slots> tags_{};
+  std::array<std::optional<KnownCall<Operation>>, slots> calls_{};
   std::size_t next_ = 0;
 };
 

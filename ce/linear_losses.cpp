@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.hpp"
@@ -17,6 +18,7 @@
 #include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
+#include "ce/request.hpp"
 #include "ce/workspaces.hpp"
 
 namespace ce {
@@ -107,6 +109,25 @@ class LinearCall {
                                     : std::nullopt),
         tensors_(valid_ ? valid_->tensors() : tensors),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
+
+  /// Checks the arguments of a chunk's losses before anything is written. The calls of ranks check their own.
+  /// \throws InvalidArgument
+  void check() {
+    if (shape_.tokens == 0 || shard_ != nullptr) return;
+    first_ = 0;
+    count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
+    const auto check_losses = [&](const auto& operation, const auto& tensors) {
+      try {
+        static_cast<void>(bind(operation, tensors, losses_.device_));
+      } catch (const InvalidArgument& error) {
+        throw error.in(std::remove_cvref_t<decltype(operation)>::name);
+      }
+    };
+    if (shape_.statistics || exponentials())
+      check_losses(merge_of(1), merge_tensors(0, 1));
+    else
+      check_losses(operation_.cross_entropy, losses_tensors(0));
+  }
 
   /// Null if no kernel turns out to serve it without logits, and if ranks share the classes.
   const Choice* run() {
@@ -236,14 +257,19 @@ class LinearCall {
   const Choice* take_statistics(std::int64_t chunk, const LinearWay& way) {
     leave_statistics(way, stream_);
     const int splits = way.messages();
+    return &context_.run(merge_of(splits), merge_tensors(chunk, splits), stream_);
+  }
+  [[nodiscard]] CrossEntropyMerge merge_of(int splits) const {
+    return {.options = operation_.cross_entropy,
+            .classes = shape_.classes,
+            .ranks = splits,
+            .logits = shape_.logits};
+  }
+  [[nodiscard]] CrossEntropyMerge::Tensors merge_tensors(std::int64_t chunk, int splits) const {
     auto of_chunk = rows_of_losses<CrossEntropyMerge::Tensors>(chunk);
     of_chunk.statistics =
         tensor(at<float>(plan_.statistics), splits * count_, std::int64_t{statistics().words()});
-    return &context_.run(CrossEntropyMerge{.options = operation_.cross_entropy,
-                                           .classes = shape_.classes,
-                                           .ranks = splits,
-                                           .logits = shape_.logits},
-                         of_chunk, stream_);
+    return of_chunk;
   }
 
   const Choice* run_without_logits() {
@@ -528,15 +554,16 @@ class LinearCall {
     return of_chunk;
   }
 
-  const Choice* make_losses(std::int64_t chunk) {
+  [[nodiscard]] CrossEntropy::Tensors losses_tensors(std::int64_t chunk) const {
     auto of_chunk = rows_of_losses<CrossEntropy::Tensors>(chunk);
     const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
     of_chunk.logits = logits;
     of_chunk.upstream = upstream_of();
     if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
     if (shape_.gradient()) of_chunk.grad = logits;
-    return run_cross_entropy(of_chunk);
+    return of_chunk;
   }
+  const Choice* make_losses(std::int64_t chunk) { return run_cross_entropy(losses_tensors(chunk)); }
 
   void make_gradients(std::int64_t chunk) {
     const void* const gradient = at(plan_.logits);
@@ -589,11 +616,6 @@ class LinearCall {
 
   /// A call without tokens: the loss of nothing, and gradients of zero for sums over tokens.
   const Choice* run_without_tokens() {
-    for (const Tensor* grad : {&tensors_.weight_grad, &tensors_.bias_grad})
-      if (grad->data != nullptr)
-        losses_.device_.fill(grad->data, 0,
-                             static_cast<std::size_t>(grad->rows * grad->columns * size_of(grad->dtype)),
-                             stream_);
     CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes},
                                   .target = {.dtype = tensors_.target.dtype, .rows = 0},
                                   .loss = tensors_.loss,
@@ -604,7 +626,13 @@ class LinearCall {
       nothing.loss = {at(plan_.losses), DType::f32, 1};
     else if (nothing.loss.data == nullptr)
       nothing.loss = {.dtype = DType::f32, .rows = 0};
-    return run_cross_entropy(nothing);
+    const Choice* const choice = run_cross_entropy(nothing);
+    for (const Tensor* grad : {&tensors_.weight_grad, &tensors_.bias_grad})
+      if (grad->data != nullptr)
+        losses_.device_.fill(grad->data, 0,
+                             static_cast<std::size_t>(grad->rows * grad->columns * size_of(grad->dtype)),
+                             stream_);
+    return choice;
   }
 
   LinearLosses& losses_;
@@ -711,11 +739,12 @@ const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& oper
     lent = workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
     workspace = lent.data();
   }
-  if (races) {
-    race(context, operation, tensors, shape, workspace, bytes, stream);
-    // Another thread's race may have chosen a plan that does not fit this call's memory.
-    if (const auto now = plans_.of(shape); now->plan.schedule.workspace_bytes <= bytes) known = now;
-  }
+  if (LinearCall call(*this, context, operation, tensors, shape, known->plan, shard, workspace, stream);
+      call.check(), !races)
+    return call.run();
+  race(context, operation, tensors, shape, workspace, bytes, stream);
+  // Another thread's race may have chosen a plan that does not fit this call's memory.
+  if (const auto now = plans_.of(shape); now->plan.schedule.workspace_bytes <= bytes) known = now;
   return LinearCall(*this, context, operation, tensors, shape, known->plan, shard, workspace, stream).run();
 }
 
@@ -776,8 +805,8 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
                   .agrees = [&](const auto& made, const auto& right) { return samples.agree(made, right); }},
                  seconds_);
   forget_targets_of_trials(context);
-  const auto place = std::find(names.begin(), names.end(), result.winner);
-  const LinearPlan& winner = *plans[static_cast<std::size_t>(place - names.begin())];
+  const auto position = std::find(names.begin(), names.end(), result.winner);
+  const LinearPlan& winner = *plans[static_cast<std::size_t>(position - names.begin())];
   log(LogLevel::info,
       fmt::format("tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens{} in {:.1f} us, the "
                   "best of {}; "

@@ -84,11 +84,11 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
   memory.add(in_place ? output.name : input.name, model, in_place);
   if (output.tensor != nullptr && !in_place) memory.add(output.name, *output.tensor, true);
 
-  std::array<Placed, 3> places;
+  std::array<Placed, 3> all;
   std::size_t count = 0;
   for (const Matrix* matrix : {&input, &second, &output})
-    if (matrix->tensor != nullptr) places[count++] = {matrix, row_layout(*matrix->tensor)};
-  const std::span<Placed> placed(places.data(), count);
+    if (matrix->tensor != nullptr) all[count++] = {matrix, row_layout(*matrix->tensor)};
+  const std::span<Placed> placed(all.data(), count);
   const std::int64_t batch_rows = align_batches(placed);
   std::array<generator::RowPlacement, 3> placements;
   bool strided = false;

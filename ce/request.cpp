@@ -64,7 +64,7 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
     if (option.of_classes && problem.probabilities && amount != option.neutral)
       throw InvalidArgument(option.name, fmt::to_string(amount), "0, because target holds probabilities");
     problem.has.*option.field = amount != option.neutral;
-    arguments.amounts[generator::place_of(option)] = amount;
+    arguments.amounts[generator::index_of(option)] = amount;
   });
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");

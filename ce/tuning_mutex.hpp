@@ -12,38 +12,38 @@
 namespace ce {
 
 /// A mutex that also knows which problem its holder tunes. Thread-safe.
-class TuningTurns {
+class TuningMutex {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Releases the mutex at its end. The mutex must outlive it.
-  class Turn {
+  class Lock {
    public:
-    Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
-    Turn& operator=(Turn&&) = delete;
-    ~Turn() {
-      if (turns_ != nullptr) turns_->end();
+    Lock(Lock&& other) noexcept : mutex_(std::exchange(other.mutex_, nullptr)) {}
+    Lock& operator=(Lock&&) = delete;
+    ~Lock() {
+      if (mutex_ != nullptr) mutex_->end();
     }
 
    private:
-    friend class TuningTurns;
-    explicit Turn(TuningTurns& turns) : turns_(&turns) {}
-    TuningTurns* turns_;
+    friend class TuningMutex;
+    explicit Lock(TuningMutex& mutex) : mutex_(&mutex) {}
+    TuningMutex* mutex_;
   };
 
   /// Waits without limit while other problems are tuned; while the same problem is tuned, until the deadline.
   /// \returns nothing if the deadline has passed
-  [[nodiscard]] std::optional<Turn> take(const std::string& key, Clock::time_point deadline) {
+  [[nodiscard]] std::optional<Lock> take(const std::string& key, Clock::time_point deadline) {
     return wait(key, deadline, false);
   }
 
   /// Waits until the deadline, whichever problem is tuned; does not wait if the deadline has passed.
-  [[nodiscard]] std::optional<Turn> take_until(const std::string& key, Clock::time_point deadline) {
+  [[nodiscard]] std::optional<Lock> take_until(const std::string& key, Clock::time_point deadline) {
     return wait(key, deadline, true);
   }
 
  private:
-  std::optional<Turn> wait(const std::string& key, Clock::time_point deadline, bool for_any) {
+  std::optional<Lock> wait(const std::string& key, Clock::time_point deadline, bool for_any) {
     std::unique_lock lock(mutex_);
     while (taken_) {
       if (!for_any && key_ != key) {
@@ -55,7 +55,7 @@ class TuningTurns {
     }
     taken_ = true;
     key_ = key;
-    return Turn(*this);
+    return Lock(*this);
   }
 
   void end() {

@@ -62,14 +62,14 @@ namespace fs = std::filesystem;
 /// The canonical path, even of a file that does not exist yet.
 bool is_same_file(const std::string& one, const std::string& other) {
   std::error_code error;
-  const auto place = [&error](const std::string& path) {
+  const auto canonical = [&error](const std::string& path) {
     const fs::path absolute = fs::absolute(path, error);
     return error ? absolute : fs::weakly_canonical(absolute, error);
   };
-  const fs::path place_of_one = place(one);
-  const fs::path place_of_other = error ? fs::path() : place(other);
+  const fs::path canonical_one = canonical(one);
+  const fs::path canonical_other = error ? fs::path() : canonical(other);
   // A link in /proc to an open file that was deleted has no path.
-  return error ? fs::equivalent(one, other, error) : place_of_one == place_of_other;
+  return error ? fs::equivalent(one, other, error) : canonical_one == canonical_other;
 }
 
 /// An output may have the file of the input that it overwrites, but of no other tensor. Tensors can share streams.

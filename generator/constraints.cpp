@@ -116,11 +116,11 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   const int chunk = chunk_vectors(config);
   if (chunk % threads != 0 || chunk / threads * inputs(problem) > 4)
     return "chunk is not a multiple of the threads that read it, or has more than 4 vectors per thread";
-  const std::int64_t part = problem.columns / config.vec / config.cluster;
-  if (part < threads) return "some threads would have no vector";
-  if (config.cluster > 1 && part * widest_access < 8192)
-    return "each block's part of the row is so small that the cluster barrier dominates";
-  if (2 * part < chunk) return "chunk is wider than the block's part of the row";
+  const std::int64_t slice = problem.columns / config.vec / config.cluster;
+  if (slice < threads) return "some threads would have no vector";
+  if (config.cluster > 1 && slice * widest_access < 8192)
+    return "each block's slice of the row is so small that the cluster barrier dominates";
+  if (2 * slice < chunk) return "chunk is wider than the block's slice of the row";
   if (config.cluster > 8 && problem.columns * column_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
     return "8 blocks can hold the row, and more would leave multiprocessors idle";
   return {};
@@ -366,10 +366,10 @@ int cluster_bytes(const Config& config, const Problem& problem) {
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config), input_bytes(problem)))
     return reason;
-  const std::int64_t part = problem.columns / config.cluster;
-  if (part > 16 * config.tile) return "more than 16 chunks";
+  const std::int64_t slice = problem.columns / config.cluster;
+  if (slice > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "the block's part of the row needs more shared memory than a block has";
+    return "the block's slice of the row needs more shared memory than a block has";
   return {};
 }
 
@@ -470,7 +470,7 @@ Rejection rejects_persistent(const Config& config, const Problem& problem, const
     return fmt::format("the row alone needs {} registers per thread", held);
   const RingLayout ring = persistent_of(config, problem);
   const int chunks = ring.chunks(), in_ring = chunks - ring.roles.held_chunks;
-  if (in_ring < 0) return "registers would hold more than the block's part of the row";
+  if (in_ring < 0) return "registers would hold more than the block's slice of the row";
   if (in_ring + config.stages >= 2 * chunks) return "the ring would hold two rows";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "the ring needs more shared memory than a block has";

@@ -53,11 +53,11 @@ OperationTemplate template_of(Operation operation) {
 
 /// Files that only some problems of cross entropy need, in the order in which sources include them, before the file of
 /// the operation.
-struct CrossEntropyPart {
+struct CrossEntropyFile {
   std::string_view file;
   bool (*serves)(const Problem&);
 };
-constexpr CrossEntropyPart cross_entropy_parts[] = {
+constexpr CrossEntropyFile cross_entropy_files[] = {
     {"operations/logits.cuh", [](const Problem& problem) { return problem.has.softcap; }},
     {"operations/fused_sums.cuh", [](const Problem& problem) { return fuses_sums(problem); }},
     {"row/slice_weights.cuh", [](const Problem& problem) { return reads_all_weights(problem); }},
@@ -92,7 +92,7 @@ void write_output(Text& text, const Problem& problem, const CrossEntropyOutput& 
   const std::string_view type = kernel_type(output.dtype_of(problem));
   text.line("  static constexpr bool {} = {};", output.word, problem.has.*output.field);
   text.line("  CE_DEVICE static {}* {}_of(const Arguments& arguments) {{", type, output.tensor);
-  text.line("    return static_cast<{}*>(arguments.outputs[{}]);", type, place_of(output));
+  text.line("    return static_cast<{}*>(arguments.outputs[{}]);", type, index_of(output));
   text.line("  }}");
 }
 
@@ -212,8 +212,8 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   text.line("using ce::Arguments;");
   text.line("");
   if (const auto [file, type] = template_of(problem.operation); !file.empty()) {
-    for (const CrossEntropyPart& part : cross_entropy_parts)
-      if (part.serves(problem)) text.line("#include \"{}\"", part.file);
+    for (const CrossEntropyFile& one : cross_entropy_files)
+      if (one.serves(problem)) text.line("#include \"{}\"", one.file);
     text.line("#include \"{}\"", file);
     text.line("namespace ce {{");
     text.line("using Operation = {};", type);
@@ -276,7 +276,7 @@ std::string digest_of_templates(Operation operation, const Variant& chosen) {
   if (const std::string_view file = template_of(operation).file; !file.empty()) files.emplace(file);
   if (is_cross_entropy(operation)) {
     files.emplace(loss_sum_file);
-    for (const CrossEntropyPart& part : cross_entropy_parts) files.emplace(part.file);
+    for (const CrossEntropyFile& one : cross_entropy_files) files.emplace(one.file);
   }
   return generator::digest_of_templates(std::move(files));
 }

@@ -158,7 +158,7 @@ struct BoxedMatrix {
 using MemoryHandle = std::array<std::byte, 64>;
 
 /// On CUDA the time of a short kernel depends on its launch number on the stream modulo this number: docs/measuring.md.
-inline constexpr int launch_places = 4;
+inline constexpr int launch_phases = 4;
 
 /// A processor that runs kernels. Every method may be called from any thread, and leaves the thread's current CUDA
 /// context and device as it found them.

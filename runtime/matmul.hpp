@@ -55,7 +55,7 @@ struct MatmulAlgorithm {
   std::array<std::uint64_t, 8> opaque{};
   std::int64_t workspace_bytes = 0;
   std::vector<MatmulAlgorithm>
-      parts;  ///< the two products of a split product (split_matmuls.hpp); `opaque` is then unused
+      pieces;  ///< the two products of a split product (split_matmuls.hpp); `opaque` is then unused
 };
 
 /// Every method may be called from any thread.

@@ -74,9 +74,9 @@ SourceFolder::SourceFolder(const CompileRequest& request)
 }
 
 std::string SourceFolder::keep() try {
-  const fs::path place = folder_.keep(kept);
+  const fs::path folder = folder_.keep(kept);
   remove_old_folders(kept);
-  return (place / file_).string();
+  return (folder / file_).string();
 } catch (const Error& error) {
   return not_kept(error);
 }

@@ -20,7 +20,7 @@ bool begins_at_16_bytes(std::int64_t stride, DType dtype) { return stride * size
 MatmulAlgorithm joined(MatmulAlgorithm main, MatmulAlgorithm rest) {
   MatmulAlgorithm both{.text = main.text + std::string(in_two),
                        .workspace_bytes = std::max(main.workspace_bytes, rest.workspace_bytes)};
-  both.parts = {std::move(main), std::move(rest)};
+  both.pieces = {std::move(main), std::move(rest)};
   return both;
 }
 
@@ -115,12 +115,12 @@ std::vector<MatmulAlgorithm> SplitMatmuls::algorithms(const Matmul& matmul, std:
 
 std::vector<MatmulAlgorithm> SplitMatmuls::neighbours(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                                                       std::int64_t most_workspace, int most) {
-  if (algorithm.parts.empty()) return library_->neighbours(matmul, algorithm, most_workspace, most);
+  if (algorithm.pieces.empty()) return library_->neighbours(matmul, algorithm, most_workspace, most);
   const std::optional<SplitMatmul> pieces = split(matmul, any_work);
   if (!pieces) return {};
   std::vector<MatmulAlgorithm> all;
-  for (MatmulAlgorithm& main : library_->neighbours(pieces->main, algorithm.parts[0], most_workspace, most))
-    all.push_back(joined(std::move(main), algorithm.parts[1]));
+  for (MatmulAlgorithm& main : library_->neighbours(pieces->main, algorithm.pieces[0], most_workspace, most))
+    all.push_back(joined(std::move(main), algorithm.pieces[1]));
   return all;
 }
 
@@ -138,11 +138,11 @@ std::optional<MatmulAlgorithm> SplitMatmuls::algorithm(const Matmul& matmul, std
 
 void SplitMatmuls::launch(const Matmul& matmul, const MatmulAlgorithm& algorithm,
                           const MatmulOperands& operands, Stream stream) {
-  if (algorithm.parts.empty()) return library_->launch(matmul, algorithm, operands, stream);
+  if (algorithm.pieces.empty()) return library_->launch(matmul, algorithm, operands, stream);
   const std::optional<SplitMatmul> pieces = split(matmul, any_work);
-  library_->launch(pieces.value().rest, algorithm.parts[1], rest_of(matmul, pieces.value(), operands),
+  library_->launch(pieces.value().rest, algorithm.pieces[1], rest_of(matmul, pieces.value(), operands),
                    stream);
-  library_->launch(pieces.value().main, algorithm.parts[0], operands, stream);
+  library_->launch(pieces.value().main, algorithm.pieces[0], operands, stream);
 }
 
 }  // namespace ce::runtime

@@ -214,14 +214,14 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 fs::path TemporaryFolder::keep(std::string_view prefix) {
-  std::string place = (temporary_folder() / fmt::format("{}XXXXXX", prefix)).string();
-  if (::mkdtemp(place.data()) == nullptr) throw cannot("create the temporary folder", place);
-  if (::rename(path_.c_str(), place.c_str()) != 0) {
-    const Error error = cannot("keep the source in", place);
-    ::rmdir(place.c_str());
+  std::string kept = (temporary_folder() / fmt::format("{}XXXXXX", prefix)).string();
+  if (::mkdtemp(kept.data()) == nullptr) throw cannot("create the temporary folder", kept);
+  if (::rename(path_.c_str(), kept.c_str()) != 0) {
+    const Error error = cannot("keep the source in", kept);
+    ::rmdir(kept.c_str());
     throw error;
   }
-  path_ = place;
+  path_ = kept;
   kept_ = true;
   ::utimensat(folder_.get(), marker, nullptr,
               AT_SYMLINK_NOFOLLOW);  // the time since when it is kept unchanged

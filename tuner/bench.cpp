@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t digest_digits = 8;
 
 /// Bounds on the copies of small tensors, in number and bytes: more copies do not change the result.
-constexpr std::int64_t most_places = 12, most_bytes_of_places = std::int64_t{256} << 20;
+constexpr std::int64_t most_copies = 12, most_bytes_of_copies = std::int64_t{256} << 20;
 
 /// Scratch bytes of a row: the inputs, and an output or the backup of an overwritten input.
 std::int64_t row_bytes(const generator::Problem& problem) {
@@ -80,14 +80,14 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
   const std::int64_t scratch = scratch_bytes > 0 ? scratch_bytes : usual_scratch(device);
   const generator::Trial trial = generator::timing_trial(fitting(problem, scratch), seed);
   const std::int64_t bytes = trial.problem.rows * row_bytes(trial.problem),
-                     places = std::clamp<std::int64_t>(std::min(scratch, most_bytes_of_places) / bytes, 1,
-                                                       device.model().is_host() ? 1 : most_places);
-  places_.reserve(static_cast<std::size_t>(places));
-  for (std::int64_t i = 0; i < places; ++i) {
+                     copies = std::clamp<std::int64_t>(std::min(scratch, most_bytes_of_copies) / bytes, 1,
+                                                       device.model().is_host() ? 1 : most_copies);
+  copies_.reserve(static_cast<std::size_t>(copies));
+  for (std::int64_t i = 0; i < copies; ++i) {
     try {
-      places_.emplace_back(device, trial);
+      copies_.emplace_back(device, trial);
     } catch (const DeviceError&) {
-      if (places_.empty()) throw;
+      if (copies_.empty()) throw;
       break;  // memory is short: use the copies that fit
     }
   }
@@ -108,17 +108,17 @@ std::vector<float> Bench::take(int count, std::size_t taken,
                                const std::function<void(const TrialMemory&)>& timed) {
   std::vector<float> samples;
   for (int left = count; left > 0; left -= samples_a_turn) {
-    TrialMemory& place = places_[(taken + samples.size()) / samples_a_turn % places_.size()];
+    TrialMemory& copy = copies_[(taken + samples.size()) / samples_a_turn % copies_.size()];
     const auto before = [&] {
-      place.reset_eviction_priorities();
-      place.restore();
+      copy.reset_eviction_priorities();
+      copy.restore();
       flush_l2();
     };
-    const auto launched = [&] { timed(place); };
+    const auto launched = [&] { timed(copy); };
     const float not_counted_us = device_.time(1, before, launched).front();
     const int each = flush_kernel_ ? launches_a_sample(not_counted_us) : 1;
     const std::vector<float> times = device_.time(std::min(left, samples_a_turn) * each, before, launched);
-    place.reset_eviction_priorities();
+    copy.reset_eviction_priorities();
     for (auto launch = times.begin(); launch != times.end(); launch += each)
       samples.push_back(std::accumulate(launch, launch + each, 0.F) / static_cast<float>(each));
   }
@@ -126,7 +126,7 @@ std::vector<float> Bench::take(int count, std::size_t taken,
 }
 
 std::vector<float> Bench::samples(const Kernel& kernel, int count, std::size_t taken) {
-  return take(count, taken, [&](const TrialMemory& place) { place.launch(kernel); });
+  return take(count, taken, [&](const TrialMemory& copy) { copy.launch(kernel); });
 }
 
 void Bench::conclude(cache::Measurement& measurement) const {
@@ -171,14 +171,14 @@ runtime::Environment Bench::environment(std::span<const float> references_us) co
   // Measurements of one process share their noise.
   static const std::string process = fmt::format("{:08x}", std::random_device()());
   environment["process"] = process;
-  environment["places"] = fmt::to_string(places_.size());
+  environment["places"] = fmt::to_string(copies_.size());
   return environment;
 }
 
 double Bench::time_driver_copy(int samples) {
   const std::int64_t bytes = problem().rows * problem().columns * size_of(problem().dtype);
-  return median(take(samples, 0, [&](const TrialMemory& place) {
-    const Arguments& arguments = place.trial().arguments;
+  return median(take(samples, 0, [&](const TrialMemory& copy) {
+    const Arguments& arguments = copy.trial().arguments;
     device_.copy(arguments.output, arguments.input, static_cast<std::size_t>(bytes), device_.trial_stream());
   }));
 }

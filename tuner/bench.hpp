@@ -40,7 +40,7 @@ class Bench {
         std::int64_t scratch_bytes, std::uint64_t seed);
 
   /// The problem with the rows that are timed.
-  [[nodiscard]] const generator::Problem& problem() const noexcept { return places_.front().trial().problem; }
+  [[nodiscard]] const generator::Problem& problem() const noexcept { return copies_.front().trial().problem; }
 
   /// Microseconds of a launch. Takes three samples in a row, after a launch that is not counted, so that all are alike,
   /// then three on the next copy of the tensors. A sample of a short kernel is the mean of several launches: see
@@ -72,7 +72,7 @@ class Bench {
   void flush_l2();
 
   runtime::Device& device_;
-  std::vector<TrialMemory> places_;     ///< copies of the same tensors
+  std::vector<TrialMemory> copies_;     ///< copies of the same tensors
   std::optional<Kernel> flush_kernel_;  ///< also the reference; none on the host device
   std::optional<TrialMemory> flush_memory_;
   std::vector<float> launches_us_;  ///< times of the reference kernel on a single row

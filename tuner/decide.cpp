@@ -277,8 +277,8 @@ const Reservations& reservations_of(const cache::Environment& environment) {
   const auto found = environment.find("cut_short");
   Reservations made{environment, doubt_in(environment), found == environment.end() ? "" : found->second};
   if (recent.size() < most) return recent.emplace_back(std::move(made));
-  Reservations& place = recent[std::exchange(oldest, (oldest + 1) % most)];
-  return place = std::move(made);
+  Reservations& slot = recent[std::exchange(oldest, (oldest + 1) % most)];
+  return slot = std::move(made);
 }
 
 }  // namespace

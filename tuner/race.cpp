@@ -100,11 +100,11 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   const Runner first = runners.front();
   std::sort(runners.begin(), runners.end(), is_faster);
   // The default way always reaches the final: the winner's gain is reported against it.
-  const auto place = std::find_if(runners.begin(), runners.end(),
-                                  [&](const Runner& runner) { return runner.index == first.index; });
+  const auto position = std::find_if(runners.begin(), runners.end(),
+                                     [&](const Runner& runner) { return runner.index == first.index; });
   const std::size_t count = std::min(most_finalists, runners.size());
-  if (place - runners.begin() >= static_cast<std::ptrdiff_t>(count))
-    std::iter_swap(place, runners.begin() + static_cast<std::ptrdiff_t>(count) - 1);
+  if (position - runners.begin() >= static_cast<std::ptrdiff_t>(count))
+    std::iter_swap(position, runners.begin() + static_cast<std::ptrdiff_t>(count) - 1);
   const std::span<Runner> last = std::span(runners).first(count);
   for (int turn = 0; turn < final_turns && count > 1; ++turn) {
     if (is_over()) {

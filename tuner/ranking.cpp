@@ -34,10 +34,10 @@ Block block_of(const Config& config, const Problem& problem) {
   const double share = std::max({1, config.cluster, config.split});
   const bool is_one_row = config.rows == 0 && config.lanes == 0;
   const double rows = is_one_row ? 1 : std::max(1, config.rows) * threads / std::max(1, config.lanes);
-  const double part = static_cast<double>(problem.columns) / share;
+  const double slice = static_cast<double>(problem.columns) / share;
   const double step = config.unroll > 0 ? config.unroll * (threads - 32) * config.vec : config.tile;
-  const double at_once = step > 0 ? std::min(part, step) : part * rows;
-  const double ragged = at_once < part ? std::ceil(part / step) * step / part : 1;
+  const double at_once = step > 0 ? std::min(slice, step) : slice * rows;
+  const double ragged = at_once < slice ? std::ceil(slice / step) * step / slice : 1;
   const double held = at_once / threads + config.hold * config.vec;
   return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
@@ -318,7 +318,7 @@ Terms terms_of(generator::Operation operation, const Traits& traits) noexcept {
   Terms terms{};
   double* next = std::copy_n(traits.begin(), trait_terms, terms.begin());
   for (const Product& each : products) *next++ = traits[each.left] * traits[each.right] / 4;
-  if (const auto place = static_cast<std::size_t>(like(operation)); place < operations) next[place] = 1;
+  if (const auto index = static_cast<std::size_t>(like(operation)); index < operations) next[index] = 1;
   return terms;
 }
 
@@ -367,13 +367,13 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
     if (next != list.end()) add(*next);
   };
   auto next_of_a_kind = ranked.cbegin(), next_little_known = little_known.cbegin();
-  std::size_t little_known_place = little_known_every;  // where the next of them goes, or later
+  std::size_t next_little_known_at = little_known_every;  // where the next of them goes, or later
   for (const Config& config : ranked) {
     if (!add(config)) continue;
     if (structures.size() % new_kind_every == new_kind_every - 1) add_next(ranked, next_of_a_kind, true);
-    if (structures.size() + 1 < little_known_place) continue;
+    if (structures.size() + 1 < next_little_known_at) continue;
     add_next(little_known, next_little_known, false);
-    little_known_place += little_known_every;
+    next_little_known_at += little_known_every;
   }
   for (const Config& config : little_known) add(config);
   return order;

@@ -41,9 +41,9 @@ using Traits = std::array<double, trait_names.size()>;
 
 /// The index of the trait of that name; an unknown name does not compile.
 consteval std::size_t trait(std::string_view name) {
-  std::size_t place = 0;
-  while (trait_names.at(place) != name) ++place;
-  return place;
+  std::size_t index = 0;
+  while (trait_names.at(index) != name) ++index;
+  return index;
 }
 
 /// Pairs of traits whose products are terms, divided by 4.

@@ -79,9 +79,9 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
 }
 
 void Search::survey() {
-  std::map<std::string, std::size_t> structures, places;
+  std::map<std::string, std::size_t> structures, indices;
   for (const generator::Config& config : configs_) {
-    places.emplace(generator::to_text(config), entrants_.size());
+    indices.emplace(generator::to_text(config), entrants_.size());
     entrants_.push_back(
         {.structure = structures.try_emplace(structure_of(config), structures.size()).first->second,
          .load = config.load});
@@ -97,16 +97,16 @@ void Search::survey() {
   const std::int64_t rows = rows_that_fit(problem_, scratch_bytes_);
   std::vector<bool> in_final(entrants_.size()), tried(entrants_.size());
   for (const cache::Measurement& measurement : measurements) {
-    const auto place = places.find(measurement.config);
-    if (place == places.end() || measurement.stage == cache::stage_of_checks) continue;
-    Entrant& entrant = entrants_[place->second];
-    if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
-    tried[place->second] = true;
+    const auto index = indices.find(measurement.config);
+    if (index == indices.end() || measurement.stage == cache::stage_of_checks) continue;
+    Entrant& entrant = entrants_[index->second];
+    if (digests_.at(configs_[index->second].variant) != measurement.template_digest) continue;
+    tried[index->second] = true;
     entrant.out = measurement.outcome == cache::Outcome::quarantined;
     if (entrant.out)
-      in_final[place->second] = false;
+      in_final[index->second] = false;
     else if (measurement.stage > 0 && !are_too_few(measurement.rows, rows))
-      in_final[place->second] = unfinished_because(measurement).empty();
+      in_final[index->second] = unfinished_because(measurement).empty();
     // Times with other rows cannot be compared with those of this search.
     if (!entrant.out && measurement.rows == rows) entrant.median_us = measurement.median_us;
   }

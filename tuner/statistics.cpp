@@ -13,8 +13,8 @@ double quantile(const std::vector<float>& sorted, double q) {
   const double rank = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(rank);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  const double part = rank - static_cast<double>(below);
-  return static_cast<double>(sorted[below]) * (1 - part) + static_cast<double>(sorted[above]) * part;
+  const double fraction = rank - static_cast<double>(below);
+  return static_cast<double>(sorted[below]) * (1 - fraction) + static_cast<double>(sorted[above]) * fraction;
 }
 
 std::vector<float> sorted(std::span<const float> samples) {

@@ -132,7 +132,7 @@ double share_of_screening(const Breadth& breadth, int measured, bool awaits_lead
 
 int launches_a_sample(double us) noexcept {
   constexpr double short_us = 30;
-  return us < short_us ? runtime::launch_places : 1;
+  return us < short_us ? runtime::launch_phases : 1;
 }
 
 int times_as_many(double us) noexcept {

@@ -294,10 +294,10 @@ Diagnosis check_database(const CommonOptions& common) {
 std::vector<Diagnosis> check_layers() {
   std::vector<Diagnosis> layers;
   for (const cache::Layer& layer : cache::open_lower_layers()) {
-    const std::string place = layer.path.empty() ? "built in" : layer.path.string();
+    const std::string path = layer.path.empty() ? "built in" : layer.path.string();
     const cache::Status status = layer.cache.status();
     Diagnosis diagnosis{.what = layer.name,
-                        .detail = fmt::format("{}: {}, {}", place, counted(status.keys, "key"),
+                        .detail = fmt::format("{}: {}, {}", path, counted(status.keys, "key"),
                                               counted(status.measurements, "measurement")),
                         .facts = {{"path", layer.path.string()},
                                   {"keys", status.keys},

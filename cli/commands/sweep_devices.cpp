@@ -103,23 +103,23 @@ class Lane {
 
   /// Takes jobs until there are none, or its process dies; then times its ceilings.
   void run() {
-    while (const auto turn = shared_.queue.take()) {
+    while (const auto job = shared_.queue.take()) {
       const std::size_t ceilings = shared_.ceilings.size();
-      const bool lives = turn->job < ceilings ? search_ceiling(*turn, shared_.ceilings[turn->job])
-                                              : tune(*turn, shared_.problems[turn->job - ceilings]);
+      const bool lives = job->index < ceilings ? search_ceiling(*job, shared_.ceilings[job->index])
+                                               : tune(*job, shared_.problems[job->index - ceilings]);
       if (!lives) return;
     }
     time_ceilings();
   }
 
  private:
-  bool tune(const WorkQueue::Turn& turn, std::size_t problem) {
+  bool tune(const WorkQueue::Job& job, std::size_t problem) {
     SweptProblem& swept = shared_.result.problems[problem];
     swept.device = worker_.device();
     shared_.observer.begin(problem, shared_.result.problems.size(), swept, lane_);
-    const SweepWorker::End end = worker_.tune(swept, turn.waits, hooks());
+    const SweepWorker::End end = worker_.tune(swept, job.waits, hooks());
     if (end == SweepWorker::End::died) {
-      const bool again = shared_.queue.give_back(turn.job);
+      const bool again = shared_.queue.give_back(job.index);
       const Failure death =
           die(again ? "its problem goes to another device"
                     : "its problem is given up, because a process of another device died of it, too",
@@ -131,16 +131,16 @@ class Lane {
       ++device().problems;
       tuned_.push_back(problem);
     }
-    conclude(turn, swept, end);
+    conclude(job, swept, end);
     return true;
   }
 
-  bool search_ceiling(const WorkQueue::Turn& turn, generator::Operation kind) {
+  bool search_ceiling(const WorkQueue::Job& job, generator::Operation kind) {
     SweptCeiling swept{.kind = kind};
     shared_.observer.begin(swept, shared_.result.problems.size(), lane_);
-    const SweepWorker::End end = worker_.search_ceiling(swept, turn.waits, hooks());
+    const SweepWorker::End end = worker_.search_ceiling(swept, job.waits, hooks());
     if (end == SweepWorker::End::died) {
-      const bool again = shared_.queue.give_back(turn.job);
+      const bool again = shared_.queue.give_back(job.index);
       die(fmt::format("the {} {}", title_of(swept),
                       again ? "goes to another device"
                             : "is given up, because a process of another device died of it, too"),
@@ -151,7 +151,7 @@ class Lane {
       const std::lock_guard lock(shared_.mutex);
       shared_.searched.insert(kind);
     }
-    conclude(turn, swept, end);
+    conclude(job, swept, end);
     return true;
   }
 
@@ -202,15 +202,15 @@ class Lane {
   }
 
   template <class Swept>
-  void conclude(const WorkQueue::Turn& turn, const Swept& swept, SweepWorker::End end) {
+  void conclude(const WorkQueue::Job& job, const Swept& swept, SweepWorker::End end) {
     shared_.observer.finish(swept, lane_);
     const bool stops = end == SweepWorker::End::stop;
     if (swept.failure) note_failure(shared_, *swept.failure, stops);
     if (stops) shared_.queue.stop();
-    if (!stops && swept.is_tuned_elsewhere && !turn.waits)
-      shared_.queue.pass_over(turn.job);
+    if (!stops && swept.is_tuned_elsewhere && !job.waits)
+      shared_.queue.pass_over(job.index);
     else
-      shared_.queue.finish(turn.job);
+      shared_.queue.finish(job.index);
   }
 
   [[nodiscard]] SweptDevice& device() const { return shared_.result.devices[lane_]; }
@@ -258,16 +258,16 @@ WorkQueue::WorkQueue(std::size_t jobs) {
   for (std::size_t i = 0; i < jobs; ++i) open_.push_back(i);
 }
 
-std::optional<WorkQueue::Turn> WorkQueue::take() {
+std::optional<WorkQueue::Job> WorkQueue::take() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (stopped_) return std::nullopt;
     for (std::deque<std::size_t>* const list : {&open_, &passed_over_}) {
       if (list->empty()) continue;
-      const Turn turn{list->front(), list == &passed_over_};
+      const Job job{list->front(), list == &passed_over_};
       list->pop_front();
       ++taken_;
-      return turn;
+      return job;
     }
     if (taken_ == 0) return std::nullopt;
     changed_.wait(lock);

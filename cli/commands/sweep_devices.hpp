@@ -30,12 +30,12 @@ class WorkQueue {
  public:
   explicit WorkQueue(std::size_t jobs);
 
-  struct Turn {
-    std::size_t job;
+  struct Job {
+    std::size_t index;
     bool waits;  ///< another process was tuning it, and no other job is left
   };
   /// The next job; waits if there is none but others may give theirs back. Nothing at the end.
-  [[nodiscard]] std::optional<Turn> take();
+  [[nodiscard]] std::optional<Job> take();
   /// Each taken job must be passed to one of these once: it is finished; it will be tried again when all others are
   /// finished; or another device will take it.
   void finish(std::size_t job);

@@ -98,11 +98,11 @@ std::string best_of(const SweepResult& result) {
                {"SPREAD", right, 2},
                {.title = "STAGE", .rank = 3}});
   for (const SweptProblem& swept : result.problems) {
-    int place = 0;
+    int rank = 0;
     for (const tuner::Candidate& candidate : swept.best) {
       const cache::Measurement& measurement = candidate.measurement;
       const auto its = behind(swept, measurement);
-      table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), candidate.text(),
+      table.add({rank == 0 ? swept.key.id() : "", fmt::to_string(++rank), candidate.text(),
                  measurement.median_us, throughput_of(measurement), its ? percent_text(*its) : "-",
                  percent_text(measurement.spread), std::string(stage_of(measurement))});
     }

@@ -39,31 +39,31 @@ struct ListOptions {
 };
 
 /// Each database's data for one key, nearest first.
-using Places = std::vector<std::pair<const Asked*, cache::KeySummary>>;
+using Found = std::vector<std::pair<const Asked*, cache::KeySummary>>;
 
 /// Keys by device and then by problem; of one device, or all.
-std::map<std::pair<std::string, std::string>, Places> places_of(const std::vector<Asked>& databases,
-                                                                const CommonOptions& common) {
+std::map<std::pair<std::string, std::string>, Found> find_in(const std::vector<Asked>& databases,
+                                                             const CommonOptions& common) {
   const std::string device = common.device.empty() ? "" : open_device(common)->model().key();
-  std::map<std::pair<std::string, std::string>, Places> places;
+  std::map<std::pair<std::string, std::string>, Found> found;
   for (const Asked& database : databases)
     for (cache::KeySummary& summary : database.cache->keys())
       if (device.empty() || summary.key.device == device)
-        places[{summary.key.device, summary.key.problem}].emplace_back(&database, std::move(summary));
-  return places;
+        found[{summary.key.device, summary.key.problem}].emplace_back(&database, std::move(summary));
+  return found;
 }
 
 using Decided = std::optional<tuner::Decision>;
 
-Decided winner_in(const std::pair<const Asked*, cache::KeySummary>& place) {
-  return tuner::decide(*place.first->cache, place.second.key);
+Decided winner_in(const std::pair<const Asked*, cache::KeySummary>& found) {
+  return tuner::decide(*found.first->cache, found.second.key);
 }
 
 /// The nearest database with a final; if there is none, the nearest.
-std::pair<std::size_t, Decided> nearest_that_knows(const Places& places) {
-  for (std::size_t i = 0; i < places.size(); ++i)
-    if (Decided decision = winner_in(places[i]); tuner::has_final(decision)) return {i, std::move(decision)};
-  return {0, winner_in(places.front())};
+std::pair<std::size_t, Decided> nearest_that_knows(const Found& found) {
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (Decided decision = winner_in(found[i]); tuner::has_final(decision)) return {i, std::move(decision)};
+  return {0, winner_in(found.front())};
 }
 
 /// Empty if the winner's search is finished.
@@ -131,7 +131,7 @@ ExitCode list(const ListOptions& options) {
       options.layers ? open_layered_database(options.common) : open_tagged_database(options.common);
   const std::string path = database_path(options.common).string();
   const std::vector<Asked> databases = databases_of(user, path);
-  const auto places = places_of(databases, options.common);
+  const auto found = find_in(databases, options.common);
   std::map<const Asked*, SlowerWinners> slower;
   for (const Asked& database : databases) slower.emplace(&database, *database.cache);
   Json documents = Json::array();
@@ -155,9 +155,9 @@ ExitCode list(const ListOptions& options) {
     table = new_table();
   };
   std::string device_text;
-  for (const auto& [key, said] : places) {
-    const auto [place, decision] = nearest_that_knows(said);
-    const auto& [database, summary] = said[place];
+  for (const auto& [key, said] : found) {
+    const auto [nearest, decision] = nearest_that_knows(said);
+    const auto& [database, summary] = said[nearest];
     const ProblemFinding* finding = slower.at(database).find(summary.key);
     documents.push_back(json_of_summary(summary, decision, finding));
     if (finding != nullptr) notes += fmt::format("{}: {}\n", summary.key.id(), slower_text(*finding));
@@ -171,7 +171,7 @@ ExitCode list(const ListOptions& options) {
   }
   end_device();
   if (!notes.empty()) text += notes + "\n";
-  const std::string count = counted(static_cast<std::int64_t>(places.size()), "key");
+  const std::string count = counted(static_cast<std::int64_t>(found.size()), "key");
   if (options.common.json) {
     Json document{{"database", path}, {"keys", documents}};
     if (options.layers) document["layers"] = json_of_layers(databases);

@@ -64,10 +64,10 @@ std::string ranking_text(const tuner::Decision& decision) {
                {"REGISTERS", right, 3},
                {"LOCAL", right, 5},
                {.title = "MEASURED (UTC)", .rank = 6}});
-  int place = 0;
+  int rank = 0;
   for (const tuner::Candidate& candidate : decision.ranking) {
     const cache::Measurement& measurement = candidate.measurement;
-    table.add({fmt::to_string(++place), candidate.text(), measurement.median_us, throughput_of(measurement),
+    table.add({fmt::to_string(++rank), candidate.text(), measurement.median_us, throughput_of(measurement),
                percent_text(measurement.spread), fmt::to_string(measurement.samples_us.size()),
                std::string(stage_of(measurement)), fmt::to_string(measurement.registers),
                fmt::to_string(measurement.local_bytes), measurement.created_at});

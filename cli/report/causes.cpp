@@ -38,8 +38,8 @@ std::string text_of_cause(const Finding& finding) {
 auto rank_of_change(const Changed& changed) {
   const tuner::Comparison& winner = changed.finding().winner;
   constexpr std::array sure_first{Verdict::slower, Verdict::faster, Verdict::unsure, Verdict::same};
-  const auto place = std::find(sure_first.begin(), sure_first.end(), winner.verdict);
-  return std::tuple(place - sure_first.begin(), -std::abs(std::log(winner.ratio)));
+  const auto position = std::find(sure_first.begin(), sure_first.end(), winner.verdict);
+  return std::tuple(position - sure_first.begin(), -std::abs(std::log(winner.ratio)));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Scale {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  [[nodiscard]] double part(double value) const { return (value - low) / (high - low); }
+  [[nodiscard]] double fraction(double value) const { return (value - low) / (high - low); }
 };
 
 class Drawing {
@@ -28,7 +28,7 @@ class Drawing {
     bool first = true;
     for (const ChartLine& line : chart.lines)
       for (const ChartPoint& point : line.points) {
-        const double x = place(point.x);
+        const double x = scaled(point.x);
         if (first) x_ = {x, x};
         first = false;
         x_.take(x);
@@ -62,11 +62,15 @@ class Drawing {
   static constexpr double width = 400, height = 220, left = 46, right = 24, top = 14, bottom = 26;
   static constexpr double day_label = 74, column_label = 46;  ///< width of labels, with some margin
 
-  [[nodiscard]] double place(double x) const {
+  [[nodiscard]] double scaled(double x) const {
     return chart_.x_axis == XAxis::columns ? std::log2(std::max(x, 1.)) : x;
   }
-  [[nodiscard]] double across(double placed) const { return left + (width - left - right) * x_.part(placed); }
-  [[nodiscard]] double down(double y) const { return height - bottom - (height - top - bottom) * y_.part(y); }
+  [[nodiscard]] double across(double placed) const {
+    return left + (width - left - right) * x_.fraction(placed);
+  }
+  [[nodiscard]] double down(double y) const {
+    return height - bottom - (height - top - bottom) * y_.fraction(y);
+  }
 
   void write(double x, double y, std::string_view anchor, std::string_view words) {
     out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
@@ -113,7 +117,7 @@ class Drawing {
   void marks() {
     double free_from = 0;
     for (const ChartMark& mark : chart_.marks) {
-      const double x = across(place(mark.x)), letter = 6;
+      const double x = across(scaled(mark.x)), letter = 6;
       out_ += fmt::format("<path class=\"mark\" d=\"M{:.1f} {:.1f}V{:.1f}\"><title>{}</title></path>\n", x,
                           top, height - bottom, escaped(mark.label));
       const double wide = letter * static_cast<double>(mark.label.size());
@@ -127,7 +131,7 @@ class Drawing {
   void draw(const ChartLine& line) {
     std::string path, dots;
     for (const ChartPoint& point : line.points) {
-      const double x = across(place(point.x)), y = down(point.y);
+      const double x = across(scaled(point.x)), y = down(point.y);
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x, y);
       dots += fmt::format(
           "<circle data-p=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.4\"><title>{}</title></circle>\n",

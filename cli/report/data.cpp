@@ -230,7 +230,7 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
 }
 
 /// The index of a value in its axis.
-int place_of(const generator::Axis& axis, const std::string& value) {
+int index_of(const generator::Axis& axis, const std::string& value) {
   return generator::parse_value(axis, value).value_or(0);
 }
 
@@ -307,7 +307,7 @@ std::vector<AxisValue> axis_values(std::span<const ReportedProblem* const> probl
       ++seen[axis->name][winner.*axis->value].wins;
     for (const tuner::AxisEffect& effect : reported->effects)
       if (const generator::Axis* axis = generator::find_axis(effect.axis))
-        seen[axis->name][place_of(*axis, effect.other)].costs.push_back(static_cast<float>(effect.median));
+        seen[axis->name][index_of(*axis, effect.other)].costs.push_back(static_cast<float>(effect.median));
   }
   std::vector<AxisValue> values;
   for (const generator::Axis& axis : generator::axes())

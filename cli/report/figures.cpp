@@ -233,7 +233,7 @@ std::vector<ChartMark> driver_marks(const Problems& problems, const Redaction& r
 std::string time_figure(const std::string& caption, const Problems& problems, const Redaction& redaction) {
   Problems changed;
   std::vector<ChartLine> lines;
-  const auto place_of = [](const ChartLine& line) {
+  const auto index_of = [](const ChartLine& line) {
     const auto has_look = [&](tuner::Verdict verdict) { return name(verdict) == line.look; };
     return std::find_if(verdict_order.begin(), verdict_order.end(), has_look) - verdict_order.begin();
   };
@@ -245,7 +245,7 @@ std::string time_figure(const std::string& caption, const Problems& problems, co
   }
   if (lines.empty()) return {};
   std::stable_sort(lines.begin(), lines.end(),
-                   [&](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
+                   [&](const auto& a, const auto& b) { return index_of(a) < index_of(b); });
   const std::size_t all = lines.size();
   lines.resize(std::min(all, most_lines));
   std::reverse(lines.begin(), lines.end());  // slower lines are drawn over the others

@@ -276,36 +276,36 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
 
 /// The index of a field's row in a table that has it.
 template <const auto& table>
-[[nodiscard]] constexpr std::size_t place_in(bool CrossEntropyFlags::*field) noexcept {
+[[nodiscard]] constexpr std::size_t index_in(bool CrossEntropyFlags::*field) noexcept {
   std::size_t i = 0;
   while (table[i].field != field) ++i;
   return i;
 }
 
 /// The index of an output in the table, and of its tensor in Arguments.
-[[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOutput& output) noexcept {
+[[nodiscard]] constexpr std::size_t index_of(const CrossEntropyOutput& output) noexcept {
   return static_cast<std::size_t>(&output - cross_entropy_outputs.data());
 }
 static_assert(cross_entropy_outputs.size() <= most_outputs);
 
 /// The offset of its tensor in Arguments.
 [[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyOutput& output) noexcept {
-  return offsetof(Arguments, outputs) + place_of(output) * sizeof(void*);
+  return offsetof(Arguments, outputs) + index_of(output) * sizeof(void*);
 }
 [[nodiscard]] constexpr std::size_t argument_of(bool CrossEntropyFlags::*output) noexcept {
-  return argument_of(cross_entropy_outputs[place_in<cross_entropy_outputs>(output)]);
+  return argument_of(cross_entropy_outputs[index_in<cross_entropy_outputs>(output)]);
 }
 
 /// The tensor of an output in the kernels' arguments.
 template <bool CrossEntropyFlags::*output>
 [[nodiscard]] constexpr void*& output_of(Arguments& arguments) noexcept {
-  constexpr std::size_t place = place_in<cross_entropy_outputs>(output);
-  return arguments.outputs[place];
+  constexpr std::size_t index = index_in<cross_entropy_outputs>(output);
+  return arguments.outputs[index];
 }
 template <bool CrossEntropyFlags::*output>
 [[nodiscard]] constexpr void* output_of(const Arguments& arguments) noexcept {
-  constexpr std::size_t place = place_in<cross_entropy_outputs>(output);
-  return arguments.outputs[place];
+  constexpr std::size_t index = index_in<cross_entropy_outputs>(output);
+  return arguments.outputs[index];
 }
 
 /// An f32 input that a call may give besides its targets, weights and upstream gradient.
@@ -444,22 +444,22 @@ constexpr void for_each_optional_tensor(const Visit& visit) {
 }
 
 /// The index of an option in the table, and of its amount in Arguments.
-[[nodiscard]] constexpr std::size_t place_of(const CrossEntropyOption& option) noexcept {
+[[nodiscard]] constexpr std::size_t index_of(const CrossEntropyOption& option) noexcept {
   return static_cast<std::size_t>(&option - cross_entropy_options.data());
 }
-[[nodiscard]] constexpr std::size_t place_of(bool CrossEntropyFlags::*field) noexcept {
-  return place_in<cross_entropy_options>(field);
+[[nodiscard]] constexpr std::size_t index_of(bool CrossEntropyFlags::*field) noexcept {
+  return index_in<cross_entropy_options>(field);
 }
 static_assert(cross_entropy_options.size() <= most_amounts);
 
 /// The name of the constant that tells kernels the index of its amount.
 [[nodiscard]] inline std::string amount_constant(const CrossEntropyOption& option) {
-  return "static constexpr int " + std::string(option.word) + "_amount = " + std::to_string(place_of(option));
+  return "static constexpr int " + std::string(option.word) + "_amount = " + std::to_string(index_of(option));
 }
 
 /// Finds the option of a field, which must have one.
 [[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
-  return cross_entropy_options[place_of(field)];
+  return cross_entropy_options[index_of(field)];
 }
 
 /// The amounts of all options; by default all are off.
@@ -468,10 +468,10 @@ struct CrossEntropyAmounts {
   std::array<Number, cross_entropy_options.size()> values = neutral();
 
   [[nodiscard]] constexpr Number& operator[](bool CrossEntropyFlags::*field) noexcept {
-    return values[place_of(field)];
+    return values[index_of(field)];
   }
   [[nodiscard]] constexpr Number operator[](bool CrossEntropyFlags::*field) const noexcept {
-    return values[place_of(field)];
+    return values[index_of(field)];
   }
   [[nodiscard]] static constexpr decltype(values) neutral() noexcept {
     decltype(values) amounts{};
@@ -483,10 +483,10 @@ struct CrossEntropyAmounts {
 
 /// The amount of an option as kernels receive it.
 [[nodiscard]] constexpr float& amount_of(bool CrossEntropyFlags::*field, Arguments& arguments) noexcept {
-  return arguments.amounts[place_of(field)];
+  return arguments.amounts[index_of(field)];
 }
 [[nodiscard]] constexpr float amount_of(bool CrossEntropyFlags::*field, const Arguments& arguments) noexcept {
-  return arguments.amounts[place_of(field)];
+  return arguments.amounts[index_of(field)];
 }
 
 }  // namespace ce::generator

@@ -22,7 +22,7 @@ class SeenMemory {
   [[nodiscard]] bool contains(const void* pointer) const noexcept {
     const std::uintptr_t granule = granule_of(pointer);
     for (std::size_t probe = 0; probe < probes; ++probe)
-      if (place(granule, probe).load(std::memory_order_relaxed) == granule) return granule != 0;
+      if (slot(granule, probe).load(std::memory_order_relaxed) == granule) return granule != 0;
     return false;
   }
 
@@ -30,8 +30,8 @@ class SeenMemory {
   void add(const void* pointer) noexcept {
     const std::uintptr_t granule = granule_of(pointer);
     std::size_t probe = 0;
-    while (probe < probes && place(granule, probe).load(std::memory_order_relaxed) != 0) ++probe;
-    place(granule, probe % probes).store(granule, std::memory_order_relaxed);
+    while (probe < probes && slot(granule, probe).load(std::memory_order_relaxed) != 0) ++probe;
+    slot(granule, probe % probes).store(granule, std::memory_order_relaxed);
   }
 
   void clear() noexcept {
@@ -47,11 +47,11 @@ class SeenMemory {
   [[nodiscard]] static std::size_t index(std::uintptr_t granule, std::size_t probe) noexcept {
     return (static_cast<std::size_t>(granule * 0x9e3779b97f4a7c15u >> 40) + probe) % slots;
   }
-  [[nodiscard]] const std::atomic<std::uintptr_t>& place(std::uintptr_t granule,
-                                                         std::size_t probe) const noexcept {
+  [[nodiscard]] const std::atomic<std::uintptr_t>& slot(std::uintptr_t granule,
+                                                        std::size_t probe) const noexcept {
     return granules_[index(granule, probe)];
   }
-  [[nodiscard]] std::atomic<std::uintptr_t>& place(std::uintptr_t granule, std::size_t probe) noexcept {
+  [[nodiscard]] std::atomic<std::uintptr_t>& slot(std::uintptr_t granule, std::size_t probe) noexcept {
     return granules_[index(granule, probe)];
   }
 

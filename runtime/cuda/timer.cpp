@@ -57,9 +57,9 @@ void EventTimer::delay(double microseconds) {
 
 /// Pads the stream with empty kernels so that, after a delay and before(), the next launch has this phase. before() is
 /// assumed to launch as many kernels as the last time.
-void EventTimer::line_up(std::uint64_t place) {
+void EventTimer::line_up(std::uint64_t phase) {
   if (!delay_module_) return;
-  while ((launches_ + 1 + launches_before_) % launch_places != place) delay(0);
+  while ((launches_ + 1 + launches_before_) % launch_phases != phase) delay(0);
 }
 
 std::vector<float> EventTimer::time(int samples, const std::function<void()>& before,
@@ -70,7 +70,7 @@ std::vector<float> EventTimer::time(int samples, const std::function<void()>& be
   times.reserve(static_cast<std::size_t>(samples));
   const Event start(context_->driver()), end(context_->driver());
   for (int i = 0; i < samples; ++i) {
-    line_up(static_cast<std::uint64_t>(i) % launch_places);
+    line_up(static_cast<std::uint64_t>(i) % launch_phases);
     delay(delay_us_);
     const auto begin = Clock::now();
     const std::uint64_t launched = launches_;

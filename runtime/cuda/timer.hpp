@@ -56,7 +56,7 @@ class EventTimer {
 
  private:
   void delay(double microseconds);
-  void line_up(std::uint64_t place);
+  void line_up(std::uint64_t phase);
 
   std::shared_ptr<const PrimaryContext> context_;
   CUstream stream_;

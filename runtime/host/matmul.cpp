@@ -23,7 +23,7 @@ void write(void* data, DType dtype, std::int64_t at, double value) {
 }
 
 /// Element [row, column] of a stored matrix, or of its transpose.
-std::int64_t place(bool transposed, std::int64_t stride, std::int64_t row, std::int64_t column) {
+std::int64_t offset(bool transposed, std::int64_t stride, std::int64_t row, std::int64_t column) {
   return transposed ? column * stride + row : row * stride + column;
 }
 
@@ -36,7 +36,7 @@ void MatmulLoops::launch(const Matmul& matmul, const MatmulAlgorithm&, const Mat
   for (std::int64_t inner = 0; inner < matmul.k; ++inner)
     for (std::int64_t column = 0; column < matmul.n; ++column)
       b_values[static_cast<std::size_t>(inner * matmul.n + column)] =
-          read(b, matmul.input, place(matmul.b_transposed, matmul.b_stride, inner, column));
+          read(b, matmul.input, offset(matmul.b_transposed, matmul.b_stride, inner, column));
   std::vector<double> sums(static_cast<std::size_t>(matmul.n));
   for (std::int64_t row = 0; row < matmul.m; ++row) {
     for (std::int64_t column = 0; column < matmul.n; ++column) {
@@ -45,7 +45,7 @@ void MatmulLoops::launch(const Matmul& matmul, const MatmulAlgorithm&, const Mat
       if (matmul.bias) sum += read(bias, matmul.output, column);
     }
     for (std::int64_t inner = 0; inner < matmul.k; ++inner) {
-      const double factor = read(a, matmul.input, place(matmul.a_transposed, matmul.a_stride, row, inner));
+      const double factor = read(a, matmul.input, offset(matmul.a_transposed, matmul.a_stride, row, inner));
       const double* values = b_values.data() + inner * matmul.n;
       for (std::int64_t column = 0; column < matmul.n; ++column)
         sums[static_cast<std::size_t>(column)] += factor * values[column];

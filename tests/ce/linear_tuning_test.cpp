@@ -187,6 +187,28 @@ TEST_F(LinearTuning, ProductsWhoseSumsHaveNoOrderRaceAnew) {
             static_cast<std::ptrdiff_t>(races));
 }
 
+/// Whatever CrossEntropy refuses, before products race on the caller's memory.
+TEST_F(LinearTuning, ACallThatIsRefusedHasWrittenNothing) {
+  LinearCrossEntropy::Tensors bad = tensors;
+  Matrix halves(*context, f16, tokens, 1);
+  bad.row_weight = halves.tensor();
+  LinearCrossEntropy::Tensors forward = forward_tensors(), of_none = tensors;
+  of_none.hidden.rows = of_none.hidden_grad.rows = of_none.target.rows = 0;
+  const auto bytes = [&] {
+    return std::vector{matrices[3].bytes(), matrices[4].bytes(), matrices[5].bytes()};
+  };
+  const auto before = bytes();
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  const LinearCrossEntropy of_no_amount{.cross_entropy = {.z_loss = none}};
+  LinearLosses losses(device, cache, true, 0);
+  EXPECT_THROW(losses.run(*context, of_no_amount, tensors, nullptr), InvalidArgument);
+  EXPECT_THROW(losses.run(*context, {}, bad, nullptr), InvalidArgument);
+  EXPECT_THROW(losses.run(*context, of_no_amount, forward, nullptr), InvalidArgument) << "without logits";
+  EXPECT_THROW(losses.run(*context, of_no_amount, of_none, nullptr), InvalidArgument) << "without tokens";
+  EXPECT_EQ(device.library.all_launches(), 0);
+  EXPECT_EQ(bytes(), before);
+}
+
 /// Whose library makes products in two, however small they are.
 class InTwoDevice : public DeviceDecorator {
  public:

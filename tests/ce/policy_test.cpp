@@ -166,8 +166,7 @@ TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
   const LogLines log;
   const std::string key = key_of(64);
   ContextOptions impatient = options(Policy::tune);
-  impatient.tuning_seconds =
-      0.7;  // three times as much keeps no call that does not wait, however busy the machine
+  impatient.tuning_seconds = 0.7;  // a busy machine delays no other call by three times as much
   Context context(impatient);
   {
     const auto lock = cache::TuningLock::take(cache::tuning_lock_file(file(), key), file());

@@ -1,6 +1,6 @@
 // ce-tune check on the host device. Its times scatter, on a busy machine several-fold, so the histories are made up far
-// from them. Where a verdict is expected they are long, too: the noise of a few runs, known from those runs alone, hides
-// any distance.
+// from them. Where a verdict is expected they are long, too: the noise of a few runs, known from those alone, hides any
+// distance.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

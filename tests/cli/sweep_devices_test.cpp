@@ -38,15 +38,15 @@ TEST(DeviceList, RefusesWhatNamesNone) {
 
 TEST(WorkQueue, HandsOutEachJobOnceAndWhatWasPassedOverAtTheEnd) {
   WorkQueue queue(3);
-  EXPECT_EQ(queue.take().value().job, 0U);
+  EXPECT_EQ(queue.take().value().index, 0U);
   queue.pass_over(0);
   const auto second = queue.take().value(), third = queue.take().value();
-  EXPECT_EQ(second.job, 1U);
-  EXPECT_EQ(third.job, 2U);
+  EXPECT_EQ(second.index, 1U);
+  EXPECT_EQ(third.index, 2U);
   EXPECT_FALSE(third.waits);
   queue.finish(1);
   const auto last = queue.take().value();
-  EXPECT_EQ(last.job, 0U);
+  EXPECT_EQ(last.index, 0U);
   EXPECT_TRUE(last.waits);
   queue.finish(2);
   queue.finish(0);
@@ -59,7 +59,7 @@ TEST(WorkQueue, GivesAJobToAnotherOnceAndNotTwice) {
   std::atomic<int> taken = -1;
   // Has nothing to take until the job comes back.
   std::thread other([&] {
-    if (const auto turn = queue.take()) taken = static_cast<int>(turn->job);
+    if (const auto job = queue.take()) taken = static_cast<int>(job->index);
   });
   EXPECT_TRUE(queue.give_back(0));
   other.join();

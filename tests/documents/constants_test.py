@@ -115,7 +115,7 @@ CONSTANTS = [
     ("docs/measuring.md", r"nothing up to (\d+)%", "cli/analysis/verdict.cpp", r"reference_noise = ([\d.]+),", 100),
     ("docs/measuring.md", r"all of it from (\d+)% on", "cli/analysis/verdict.cpp", r"surely_drift = ([\d.]+);", 100),
     ("docs/measuring.md", r"Below (\d+) us a sample", "tuner/strategy.cpp", r"short_us = (\d+);"),
-    ("docs/measuring.md", r"exist up to (\w+) times", "tuner/bench.cpp", r"most_places = (\d+),"),
+    ("docs/measuring.md", r"exist up to (\w+) times", "tuner/bench.cpp", r"most_copies = (\d+),"),
     ("docs/measuring.md", r"processes of their own, up to (\d+)\.", "cli/analysis/verdict.hpp",
      r"most_processes_to_make = (\d+);"),
     ("docs/measuring.md", r"taken to be ([\d.]+) us, corrected", "cli/analysis/verdict.hpp",

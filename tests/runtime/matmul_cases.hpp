@@ -78,7 +78,7 @@ inline std::vector<MatmulAlgorithm> some_algorithms(MatmulLibrary& library, cons
   for (MatmulAlgorithm& algorithm : all) {
     const std::optional<MatmulAlgorithm> same = library.algorithm(matmul, algorithm.text, workspace);
     EXPECT_TRUE(same && same->text == algorithm.text && same->workspace_bytes == algorithm.workspace_bytes &&
-                same->parts.size() == algorithm.parts.size())
+                same->pieces.size() == algorithm.pieces.size())
         << algorithm.text << " of " << matmul.key();
     if (same) algorithm = *same;
   }

@@ -57,11 +57,11 @@ TEST(Matmul, WhatWonWithMoreTokensMakesFewInTwo) {
   const test::Behind& inner = *behind;
   SplitMatmuls library(std::move(behind), more.m * more.n * more.k);
   const MatmulAlgorithm winner = library.algorithms(more, 0, 1).front();
-  ASSERT_EQ(winner.parts.size(), 2U);
-  EXPECT_TRUE(library.algorithms(fewer, 0, 1).front().parts.empty()) << "too small to begin with";
+  ASSERT_EQ(winner.pieces.size(), 2U);
+  EXPECT_TRUE(library.algorithms(fewer, 0, 1).front().pieces.empty()) << "too small to begin with";
   const std::optional<MatmulAlgorithm> same = library.algorithm(fewer, winner.text, 0);
   ASSERT_TRUE(same) << "numbers of tokens up to a power of two share the winner";
-  ASSERT_EQ(same->parts.size(), 2U);
+  ASSERT_EQ(same->pieces.size(), 2U);
   EXPECT_TRUE(library.neighbours(fewer, *same, 0, 4).empty()) << "the host's loops have none";
   std::vector<std::byte> a(16 * 24 * 2), b(24 * 56 * 2), d(16 * 56 * 2);
   library.launch(fewer, *same, {.a = a.data(), .b = b.data(), .d = d.data()}, nullptr);

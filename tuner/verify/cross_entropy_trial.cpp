@@ -33,7 +33,7 @@ class CrossEntropyTrial {
       : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
     // Error of a transformed logit in f32, from the hyperbolic tangent.
     logit_error_ = 1e-6 * static_cast<double>(amount_of(&CrossEntropyFlags::softcap, builder_.arguments()));
-    place_shard();
+    choose_shard();
     inputs_ = {.columns = classes_,
                .ignore_index = trial_ignore_index,
                .reduction = problem.reduction,
@@ -77,7 +77,7 @@ class CrossEntropyTrial {
  private:
   /// Chooses the range of this shard's columns among the classes. A wide shard's neighbours have few classes, since f64
   /// is slow.
-  void place_shard() {
+  void choose_shard() {
     classes_ = problem_.columns;
     if (!is_sharded(problem_.operation)) return;
     if (problem_.operation == Operation::cross_entropy_merge) {
@@ -324,7 +324,7 @@ class CrossEntropyTrial {
   void add_results(const CrossEntropyReference& reference) {
     // Error of a logsumexp; the z-loss squares it.
     const auto& of_lse =
-        cross_entropy_outputs.at(place_in<cross_entropy_outputs>(&CrossEntropyFlags::lse_out)).tolerance;
+        cross_entropy_outputs.at(index_in<cross_entropy_outputs>(&CrossEntropyFlags::lse_out)).tolerance;
     const double lse_error = of_lse.absolute + of_lse.absolute_of_logits * logit_error_;
     std::vector<float> z_slack, slack, logprob_slack, low_slack;
     for (const double lse : reference[&CrossEntropyFlags::lse_out]) {

@@ -55,8 +55,8 @@ std::optional<std::string> wrong_value(const Trial& trial, const Expected& expec
 }
 
 /// Checks every element of the tensor that has no expected value.
-std::optional<std::string> wrong_place(const TrialTensor& tensor, const Expected& expected,
-                                       std::span<const std::byte> bytes) {
+std::optional<std::string> wrong_element(const TrialTensor& tensor, const Expected& expected,
+                                         std::span<const std::byte> bytes) {
   const auto size = static_cast<std::size_t>(size_of(expected.dtype));
   std::vector<unsigned char> owned(bytes.size() / size);
   const auto start = static_cast<std::int64_t>(tensor.offset / size);
@@ -92,7 +92,7 @@ std::optional<std::string> mismatch(const Trial& trial, std::span<const std::vec
     const TrialTensor& tensor = trial.tensors[expected.tensor];
     const std::vector<std::byte>& bytes = tensors[expected.tensor];
     if (auto wrong = wrong_value(trial, expected, bytes.data() + tensor.offset)) return wrong;
-    if (auto wrong = wrong_place(tensor, expected, bytes)) return wrong;
+    if (auto wrong = wrong_element(tensor, expected, bytes)) return wrong;
   }
   for (const ExpectedBytes& expected : trial.expected_bytes)
     if (const auto [want, got] =

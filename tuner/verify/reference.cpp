@@ -187,9 +187,9 @@ class CrossEntropy {
   void add_probabilities(std::size_t row) {
     double total = 0;
     for (std::size_t i = 0; i < width_; ++i) {
-      const double part = weight(i) * smoothed(row, i);
-      total += part;
-      loss_ += weighed(part, surprisal(i));
+      const double term = weight(i) * smoothed(row, i);
+      total += term;
+      loss_ += weighed(term, surprisal(i));
     }
     if (!in_.gradient) return;
     const double z_part = 2 * z_scale_ * lse_ / z_divisor_;
@@ -197,11 +197,11 @@ class CrossEntropy {
                  [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
   }
 
-  /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the amplitude
-  template <class Part>
-  void put_gradient(std::size_t row, double amplitude, double size, const Part& part) {
+  /// d[i] = amplitude q[i] - term(i) for all columns. \param size  the sum of the absolute terms of the amplitude
+  template <class Term>
+  void put_gradient(std::size_t row, double amplitude, double size, const Term& term) {
     for (std::size_t i = 0; i < width_; ++i) {
-      const double q = q_[i] / sum_, own = part(i);
+      const double q = q_[i] / sum_, own = term(i);
       put(row, i, amplitude * q - own, size * q + own, {.probability = q, .logarithm = -surprisal(i)});
     }
   }
@@ -250,10 +250,10 @@ class CrossEntropy {
 }  // namespace
 
 std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) {
-  return of_rows.at(place_in<cross_entropy_outputs>(output));
+  return of_rows.at(index_in<cross_entropy_outputs>(output));
 }
 const std::vector<double>& CrossEntropyReference::operator[](bool CrossEntropyFlags::*output) const {
-  return of_rows.at(place_in<cross_entropy_outputs>(output));
+  return of_rows.at(index_in<cross_entropy_outputs>(output));
 }
 
 void softmax_row(std::span<const double> x, std::span<double> y) {
@@ -282,7 +282,7 @@ void log_softmax_backward_row(std::span<const double> dy, std::span<const double
 
 void set_amounts(CrossEntropyInputs& inputs, const Arguments& arguments) noexcept {
   for (const CrossEntropyOption& option : cross_entropy_options)
-    inputs.amounts[option.field] = static_cast<double>(arguments.amounts[place_of(option)]);
+    inputs.amounts[option.field] = static_cast<double>(arguments.amounts[index_of(option)]);
 }
 
 CrossEntropyReference cross_entropy(const CrossEntropyInputs& inputs) { return CrossEntropy(inputs).run(); }

@@ -82,19 +82,19 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
   const std::int64_t target = in.targets.empty() ? -1 : in.targets[static_cast<std::size_t>(row)];
   ShardStatistics of{.target = -infinity, .largest = -infinity, .argmax = two_to_31 - 1};
   of.max = of.lse = of.log_sum = -infinity;
-  std::vector<double> left, parts, all;
+  std::vector<double> left, shares, all;
   for (std::int64_t column = first; column < first + count; ++column) {
     const auto i = static_cast<std::size_t>(column);
     const double x = in.logits[at + i], y = scale * x / cap;
     const double z = cap > 0 ? cap * std::tanh(y) : scale * x;
     of.max = std::max(of.max, z);
     const double weight = in.weights.empty() ? 1. : in.weights[i],
-                 part = in.probabilities.empty() ? weight
-                                                 : weight * ((1 - smoothing) * in.probabilities[at + i] +
-                                                             smoothing / static_cast<double>(in.columns));
-    of.weight += part;
-    if (part != 0) of.dot += part * z;
-    parts.push_back(part);
+                 share = in.probabilities.empty() ? weight
+                                                  : weight * ((1 - smoothing) * in.probabilities[at + i] +
+                                                              smoothing / static_cast<double>(in.columns));
+    of.weight += share;
+    if (share != 0) of.dot += share * z;
+    shares.push_back(share);
     all.push_back(z);
     // The target's own NaN is detected by the merge.
     if (std::isnan(x) ? of.argmax >= 0 && column != target : x > of.largest && of.argmax >= 0) {
@@ -110,7 +110,7 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
   }
   const double shift = of.max == -infinity ? 0 : of.max;
   for (std::size_t i = 0; i < all.size(); ++i)
-    if (parts[i] != 0) of.dot_below += parts[i] * (all[i] - shift);
+    if (shares[i] != 0) of.dot_below += shares[i] * (all[i] - shift);
   double sum = 0, moment = 0;
   for (const double each : left) {
     const double power = std::exp(each - shift);
@@ -185,7 +185,7 @@ void read_quantities(std::span<const std::uint32_t> words, const Problem& proble
   bool broken = false;
   std::size_t of_dot = 0;
   each_quantity(problem, [&](double ShardStatistics::*quantity, bool two) {
-    const std::size_t place = next;
+    const std::size_t index = next;
     double value = get();
     if (quantity == &ShardStatistics::lse) {
       shift = exponents.shift(static_cast<float>(value));
@@ -199,17 +199,17 @@ void read_quantities(std::span<const std::uint32_t> words, const Problem& proble
     }
     if (quantity == &ShardStatistics::dot) {
       dot = value;
-      of_dot = place;
+      of_dot = index;
     } else if (quantity == &ShardStatistics::weight) {
       quantities[of_dot] = broken ? not_a_number : plain(dot + value * shift);
     } else if (quantity == &ShardStatistics::entropy) {
       value =
           known(std::log(sum)) == -infinity ? not_a_number : std::log(sum) - value / sum / exponents.of_e();
     }
-    quantities[place] = plain(value);
-    if (broken) quantities[place] = not_a_number;
-    if (quantity == &ShardStatistics::dot) quantities[place] = 0;  // set when its weight is known
-    for (std::size_t second = place + 1; second < next; ++second) quantities[second] = 0;
+    quantities[index] = plain(value);
+    if (broken) quantities[index] = not_a_number;
+    if (quantity == &ShardStatistics::dot) quantities[index] = 0;  // set when its weight is known
+    for (std::size_t second = index + 1; second < next; ++second) quantities[second] = 0;
   });
   if (has_indices(problem)) {
     quantities[next] = static_cast<double>(std::bit_cast<float>(words[next]));

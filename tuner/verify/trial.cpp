@@ -70,9 +70,9 @@ std::vector<float> backward_slack(std::span<const double> dy, std::span<const do
   for (std::size_t start = 0; start < dy.size(); start += width) {
     double sum = 0, size = 0;
     for (std::size_t i = start; i < start + width; ++i) {
-      const double part = logarithm ? dy[i] : dy[i] * y[i];
-      sum += part;
-      size += std::abs(part);
+      const double term = logarithm ? dy[i] : dy[i] * y[i];
+      sum += term;
+      size += std::abs(term);
     }
     const double of_sum = f32_error * std::abs(sum) + sum_error * size;
     for (std::size_t i = start; i < start + width; ++i) {

@@ -41,7 +41,7 @@ TrialBuilder::TrialBuilder(const Problem& problem, bool padded, float CrossEntro
   arguments.batch_rows = placements_.batch_rows;
   arguments.ignore_index = trial_ignore_index;
   for (const CrossEntropyOption& option : cross_entropy_options)
-    arguments.amounts[place_of(option)] = problem.has.*option.field ? option.trials.*amounts : option.neutral;
+    arguments.amounts[index_of(option)] = problem.has.*option.field ? option.trials.*amounts : option.neutral;
 }
 
 TrialMatrix TrialBuilder::matrix(std::vector<double> values, const Placement& placement) const {

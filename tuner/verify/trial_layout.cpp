@@ -56,14 +56,14 @@ Placements placements(const Problem& problem, bool padded) {
   placed.batch_rows = !problem.batched ? 0 : padded ? 3 : tight_batch(problem);
   const std::int64_t gap = !padded ? 0 : problem.strided ? 1 : 16 / size_of(problem.dtype);
   // In the class `element` the matrices must not all have the same alignment: the input differs.
-  const auto place = [&](bool shifted, std::int64_t gaps) {
+  const auto lay_out = [&](bool shifted, std::int64_t gaps) {
     return problem.strided                         ? of_columns(problem, placed.batch_rows, gaps * gap)
            : problem.alignment == Alignment::dense ? of_dense_rows(problem, gaps * gap)
                                                    : of_rows(problem, shifted, placed.batch_rows, gaps * gap);
   };
-  placed.input = place(problem.alignment != Alignment::vector, 1);
-  placed.second = place(problem.alignment == Alignment::shifted, 2);
-  placed.output = problem.in_place ? placed.input : place(problem.alignment == Alignment::shifted, 3);
+  placed.input = lay_out(problem.alignment != Alignment::vector, 1);
+  placed.second = lay_out(problem.alignment == Alignment::shifted, 2);
+  placed.output = problem.in_place ? placed.input : lay_out(problem.alignment == Alignment::shifted, 3);
   return placed;
 }
 

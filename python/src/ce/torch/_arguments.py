@@ -235,11 +235,11 @@ def overridable(*tensors: str) -> Callable[[_Function], _Function]:
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)
-        places = [(list(signature.parameters).index(name), name) for name in tensors]
+        positions = [(list(signature.parameters).index(name), name) for name in tensors]
 
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            given = tuple([args[place] if place < len(args) else named.get(name) for place, name in places])
+            given = tuple([args[position] if position < len(args) else named.get(name) for position, name in positions])
             if has_torch_function_variadic(*given):
                 bound = signature.bind(*args, **named)
                 bound.apply_defaults()

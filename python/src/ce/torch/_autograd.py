@@ -359,7 +359,7 @@ class UpstreamOfRows(torch.autograd.Function):
         if given_lse is None:
             flags = _reference.saved(wanted, wants_logprob)
             made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
-            z_loss, lse, logprob, lse_low = (made[place] for place in (_reference.Z_LOSS, _LSE, _LOGPROB, _LSE_LOW))
+            z_loss, lse, logprob, lse_low = (made[index] for index in (_reference.Z_LOSS, _LSE, _LOGPROB, _LSE_LOW))
             constant = list(made[_LSE + 1 :])
         else:
             made = _operators.cross_entropy_from_lse.default(logits, target, weight, given_lse, *inputs, *wanted)

@@ -120,12 +120,12 @@ def merged(
     gathered: Callable[[Tensor, Group], Tensor] = _gathered,
 ) -> tuple[Tensor, ...]:
     """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty if not wanted; then merged statistics."""
-    place = (group.first_class, group.classes)
+    shard = (group.first_class, group.classes)
     if logits.shape[1] == 0:
         own = _neutral(logits, target, numbers, wanted)
     else:
         flags = (wanted.lse, wanted.argmax or wanted.hit, wanted.entropy)
-        own = _operators.cross_entropy_shard(logits, target, weight, None, row_scale, None, *numbers, *place, *flags)
+        own = _operators.cross_entropy_shard(logits, target, weight, None, row_scale, None, *numbers, *shard, *flags)
     everything = gathered(own, group)
     # The logits provide the dtype and the number of rows.
     like = logits if logits.shape[1] > 0 else logits.new_empty(logits.shape[0], 1)
@@ -393,8 +393,8 @@ def _fake_nothing(*arguments: Any) -> None:
 def _fake_exchange(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     numbers, (f32_loss, _, _, _, *flags) = _split(rest, 5)
     statistics = logits.new_empty((0, 0))
-    place = (0, 0)
-    return _fake_merge(logits, target, None, statistics, None, None, None, *numbers, f32_loss, *place, *flags)[:-1]
+    shard = (0, 0)
+    return _fake_merge(logits, target, None, statistics, None, None, None, *numbers, f32_loss, *shard, *flags)[:-1]
 
 
 def _fake_possible(*arguments: Any) -> bool:

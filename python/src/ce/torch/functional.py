@@ -291,9 +291,10 @@ def _with_direct_calls(function: _Function) -> _Function:
         try:
             return function(input, target, *of_torch, **options)
         except _arguments.REFUSALS as error:
-            given = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, **options}
-            given.update(input=input, target=target, weight=weight)
-            _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
+            if options.keys() <= defaults.keys():
+                given = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, **options}
+                given.update(input=input, target=target, weight=weight)
+                _arguments.explain(cross_entropy, error, given, _dtypes_beside(input))
             raise
 
     return cast(_Function, cross_entropy)

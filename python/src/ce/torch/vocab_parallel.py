@@ -121,7 +121,7 @@ def vocab_parallel_cross_entropy(
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
     _require_group(_NAME, group)
-    _require_place(_NAME, first_class, classes)
+    _require_shard(_NAME, first_class, classes)
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
@@ -179,7 +179,7 @@ def vocab_parallel_cross_entropy(
     wanted = _vocab_parallel.Wanted(
         return_z_loss and numbers.z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
     )
-    place = _vocab_parallel.Group(group, ranks, first_class, classes)
+    shard = _vocab_parallel.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
     flat = logits.reshape(rows.numel(), columns)
     flat_target = target.to(logits.dtype).reshape(flat.shape) if probabilities else target.reshape(-1)
@@ -187,7 +187,7 @@ def vocab_parallel_cross_entropy(
     flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight, row_scale)]
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())
-    arguments = (flat, flat_target, weight, *flat_rows, divisor, numbers, f32_loss, wanted, place, inplace_backward)
+    arguments = (flat, flat_target, weight, *flat_rows, divisor, numbers, f32_loss, wanted, shard, inplace_backward)
     peers = None
     try:
         if not torch.compiler.is_compiling():
@@ -215,7 +215,7 @@ def _require_group(name: str, group: Any) -> None:
         raise TypeError(f"{name}: group is of type {type(group).__name__}; expected a ProcessGroup or None")
 
 
-def _require_place(name: str, first_class: Any, classes: Any) -> None:
+def _require_shard(name: str, first_class: Any, classes: Any) -> None:
     for argument, given in (("first_class", first_class), ("classes", classes)):
         _arguments.require_integer(name, argument, given)
 
@@ -256,17 +256,17 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
 
     Once for each kind of call all ranks compare theirs, and rank 0 decides (:mod:`ce.torch._rank_decision`).
     """
-    flat, target, weight, _, row_weight, row_scale, divisor, numbers, _, wanted, place, _ = arguments
+    flat, target, weight, _, row_weight, row_scale, divisor, numbers, _, wanted, shard, _ = arguments
     rows = flat.shape[0]
     needs_grad = flat.requires_grad and torch.is_grad_enabled()
     one_pass = needs_grad and numbers.reduction in _autograd.MEAN_OR_SUM
     one_pass = one_pass and not (wanted.lse or wanted.entropy) and rows > 0
-    shall = one_pass and (plan == "exchange" or (plan == "automatic" and place.ranks > 1))
+    shall = one_pass and (plan == "exchange" or (plan == "automatic" and shard.ranks > 1))
     of_rows = (row_scale is not None, weight is not None, row_weight is not None, divisor is not None)
     code = (_PLANS.index(plan), int(one_pass), *map(int, of_rows))
-    kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
+    kind = (flat.shape[1], shard.first_class, shard.classes, flat.dtype, target.dtype, numbers, wanted, code)
     of_bucket = (*kind, max(0, rows - 1).bit_length())
-    agreed_on: dict[tuple[Any, ...], bool] = _agreed.of(place.group, place.ranks)
+    agreed_on: dict[tuple[Any, ...], bool] = _agreed.of(shard.group, shard.ranks)
     captured = flat.is_cuda and torch.cuda.is_current_stream_capturing()
     known = agreed_on.get(of_bucket)
     if known is None and captured:  # a decision on other rows is used
@@ -274,19 +274,19 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
         agreed = _agree(
-            flat, target, numbers, wanted, place, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
+            flat, target, numbers, wanted, shard, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
         )
         all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
     why_not = "the first call is being captured into a graph" if captured else "a rank has no kernel for an exchange"
     if shall and all_can:
         words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
-        peers, why_not = _rank_exchange.memory(flat, place.ranks, rank, place.group, words)
+        peers, why_not = _rank_exchange.memory(flat, shard.ranks, rank, shard.group, words)
     if shall and peers is None and plan == "exchange":
         raise RuntimeError(f"{_NAME}: plan is 'exchange', but the ranks cannot exchange: {why_not}")
     if known is None and not captured:
         exchange = peers is not None
-        if place.ranks > 1 and rows > 0:
+        if shard.ranks > 1 and rows > 0:
             exchange = _rank_decision.decide(arguments, rank, plan, peers, widest)
         agreed_on[of_bucket] = agreed_on[kind] = exchange
         return peers if exchange else None
@@ -298,7 +298,7 @@ def _agree(
     target: Tensor,
     numbers: _reference.Options,
     wanted: Any,
-    place: Any,
+    shard: Any,
     code: tuple[int, ...],
     can_exchange: Callable[[], bool],
 ) -> tuple[bool, int]:
@@ -308,8 +308,8 @@ def _agree(
     """
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
     own_can = can_exchange()
-    if place.ranks == 1:
-        return own_can, place.valid(flat.shape[1])
+    if shard.ranks == 1:
+        return own_can, shard.valid(flat.shape[1])
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", *_reference.Options._fields,
@@ -317,14 +317,14 @@ def _agree(
         "divisor", "lse and argmax", "ability",
     )  # fmt: skip
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
-    own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))
+    own = (flat.shape[0], flat.shape[1], shard.first_class, shard.classes, dtypes.index(flat.dtype))
     call = torch.tensor(
         (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, own_can), dtype=torch.float64
     )
     mine = call.to(flat.device)
-    gathered = mine.new_empty(place.ranks * len(names))
-    dist.all_gather_into_tensor(gathered, mine, group=place.group)
-    calls = gathered.cpu().reshape(place.ranks, len(names)).tolist()
+    gathered = mine.new_empty(shard.ranks * len(names))
+    dist.all_gather_into_tensor(gathered, mine, group=shard.group)
+    calls = gathered.cpu().reshape(shard.ranks, len(names)).tolist()
     _vocab_parallel.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
     next_class = 0
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
@@ -334,9 +334,9 @@ def _agree(
                 "class must be on exactly one rank"
             )
         next_class = int(min(first + columns, classes))
-    if next_class != place.classes:
+    if next_class != shard.classes:
         raise ValueError(
-            f"{_NAME}: classes is {place.classes}; expected {next_class}, the number of columns in all ranks' logits"
+            f"{_NAME}: classes is {shard.classes}; expected {next_class}, the number of columns in all ranks' logits"
         )
     widest = max(int(min(columns, classes - first)) for _, columns, first, classes, *_ in calls)
     return all(call[-1] != 0.0 for call in calls), widest

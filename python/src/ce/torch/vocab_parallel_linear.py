@@ -14,7 +14,7 @@ from ce.torch.vocab_parallel import (
     VocabParallelOutput,
     _has_group,
     _require_group,
-    _require_place,
+    _require_shard,
     vocab_parallel_cross_entropy,
 )
 
@@ -116,7 +116,7 @@ def vocab_parallel_linear_cross_entropy(
             a rank cannot: it says which, and why.
     """
     _require_group(f"ce.torch.{_NAME}", group)
-    _require_place(f"ce.torch.{_NAME}", first_class, classes)
+    _require_shard(f"ce.torch.{_NAME}", first_class, classes)
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")

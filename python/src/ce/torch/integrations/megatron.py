@@ -101,7 +101,7 @@ def fused_vocab_parallel_cross_entropy(vocab_parallel_logits: Tensor, target: Te
     return vocab_parallel_cross_entropy(vocab_parallel_logits, target, 0.0, tp_group)
 
 
-_PLACES: dict[str, tuple[str, Callable[..., Tensor]]] = {
+_REPLACED: dict[str, tuple[str, Callable[..., Tensor]]] = {
     "vocab_parallel_cross_entropy": ("megatron.core.tensor_parallel.cross_entropy", vocab_parallel_cross_entropy),
     "fused_vocab_parallel_cross_entropy": (
         "megatron.core.fusions.fused_cross_entropy",
@@ -146,7 +146,7 @@ def patch(*, smoothing_of_shards: bool = False) -> Patch:
         RuntimeError: Megatron-Core is not imported.
     """
     made = Patch()
-    for name, (home, function) in _PLACES.items():
+    for name, (home, function) in _REPLACED.items():
         if home not in sys.modules:  # for example, if there is no TransformerEngine
             continue
         original = getattr(sys.modules[home], name)
