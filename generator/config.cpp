@@ -89,8 +89,7 @@ Config parse_config(std::string_view text) {
                                 : fmt::format("\"{}=\" instead of \"{}\"", expected[found]->name, name));
     const auto parsed = parse_value(*expected[found], value);
     if (!parsed)
-      throw InvalidArgument("config", whole,
-                            fmt::format("a value of \"{}\", not \"{}\"", name, value));
+      throw InvalidArgument("config", whole, fmt::format("a value of \"{}\", not \"{}\"", name, value));
     config.*expected[found]->value = *parsed;
   }
   if (found < expected.size())

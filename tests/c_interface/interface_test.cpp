@@ -380,7 +380,8 @@ TEST(CrossEntropyOptions, AreThoseOfTheGradientMadeFromThem) {
 
 TEST_F(Interface, RefusesWhatIsMissing) {
   EXPECT_EQ(ce_softmax(context, nullptr, nullptr, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
-  EXPECT_STREQ(ce_last_error(), "Softmax: tensors is NULL; expected an address of the operation's struct of tensors");
+  EXPECT_STREQ(ce_last_error(),
+               "Softmax: tensors is NULL; expected an address of the operation's struct of tensors");
   softmax.output = nullptr;
   const ce_choice* choice = reinterpret_cast<const ce_choice*>(&softmax);
   EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, &choice), CE_STATUS_INVALID_ARGUMENT);
