@@ -61,7 +61,7 @@ void write_whole(const std::string& path, std::string_view text) {
   const auto fail = [&](const char* what) { throw std::system_error(errno, std::generic_category(), what); };
   const std::string draft = fmt::format("{}.{}.draft", path, ::getpid());
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) fail("cannot open a file beside it");
+  if (file < 0) fail("cannot create a file beside it");
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

@@ -245,8 +245,8 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
   CLI::Option* in_place = command.add_flag_function("--in-place", set_in_place(true),
                                                     "Write the output over the input\n"
                                                     "(default: for gradients of cross entropy only)");
-  CLI::Option* apart =
-      command.add_flag_function("--no-in-place", set_in_place(false), "Write the output beside the input");
+  CLI::Option* apart = command.add_flag_function("--no-in-place", set_in_place(false),
+                                                 "Write the output to memory of its own");
   in_place->group(group)->excludes(apart);
   apart->group(group);
   if (amounts == nullptr) add_layout_options(command, options, group);

@@ -419,11 +419,10 @@ void validate(const Problem& problem) {
   if (problem.columns < 1 || problem.columns > most_columns)
     throw InvalidArgument("columns", fmt::to_string(problem.columns), fmt::format("1 to {}", most_columns));
   if (problem.alignment == Alignment::dense && !can_be_dense(problem))
-    throw InvalidArgument(
-        "alignment", name(problem.alignment),
-        fmt::format("another one but for two or more rows, of up to {} bytes, no multiple of {}, "
-                    "without batches",
-                    widest_dense_row, boundary));
+    throw InvalidArgument("alignment", name(problem.alignment),
+                          fmt::format("another one, except for two or more rows of up to {} bytes, not a "
+                                      "multiple of {}, without batches",
+                                      widest_dense_row, boundary));
   if (problem.rows > most_elements / problem.columns)
     throw InvalidArgument(
         "rows", fmt::to_string(problem.rows),

@@ -306,7 +306,7 @@ std::optional<std::string> why_not(const Config& config, const Problem& problem,
   const auto named = std::find_if(std::begin(all_variants), std::end(all_variants),
                                   [&](const Variant& candidate) { return candidate.name == config.variant; });
   if (named == std::end(all_variants)) return fmt::format("there is no variant {}", config.variant);
-  if (!named->serves(problem)) return fmt::format("{} does not serve the problem", config.variant);
+  if (!named->serves(problem)) return fmt::format("{} does not support the problem", config.variant);
   if (!named->has(config)) return fmt::format("the space of {} does not contain it", config.variant);
   return named->rejects(config, problem, limits);
 }

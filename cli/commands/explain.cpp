@@ -155,13 +155,12 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
   if (!why.ties.empty()) text += fmt::format("ties     {}\n", printable(why.ties));
   if (ceiling)
-    text += fmt::format(
-        "ceiling  {} of {} GB/s, {}, the speed of the fastest measured kernel that is only a {}\n",
-        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
-        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
+    text += fmt::format("ceiling  {} of {} GB/s, {}, the speed of the fastest measured {} kernel\n",
+                        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
+                        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
   if (!why.coverage.empty())
     text += fmt::format("search   {} of {} tried; {}\n", why.tried(), counted(why.configs(), "config"),
-                        why.tried() == why.configs() ? "none was left out"
+                        why.tried() == why.configs() ? "the search tried every config"
                                                      : "the other configs were less promising, or the budget "
                                                        "was used up (sweep --strategy exhaustive tries all)");
   text += "\n" + finalists_text(why);

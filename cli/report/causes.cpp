@@ -26,7 +26,8 @@ std::string text_of_change(const tuner::Change& change) {
 std::string text_of_cause(const Finding& finding) {
   std::vector<std::string> texts;
   for (const std::string& suspect : finding.suspects)
-    if (suspect == "machine") texts.emplace_back("the machine (its reference kernel moved, too)");
+    if (suspect == "machine")
+      texts.emplace_back("the machine (the time of its reference kernel changed, too)");
   for (const tuner::Change& change : finding.changes)
     if (finding.suspects.empty() ||
         std::find(finding.suspects.begin(), finding.suspects.end(), change.what) != finding.suspects.end())

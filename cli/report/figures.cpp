@@ -249,7 +249,7 @@ std::string time_figure(const std::string& caption, const Problems& problems, co
   const std::size_t all = lines.size();
   lines.resize(std::min(all, most_lines));
   std::reverse(lines.begin(), lines.end());  // slower lines are drawn over the others
-  Chart chart{.title = caption + ": time of the winner over that of the oldest software",
+  Chart chart{.title = caption + ": time of the winner over its time with the oldest software",
               .x_axis = XAxis::days,
               .low = 0.98,
               .high = 1.02,

@@ -160,9 +160,10 @@ void Mbarriers::require_free(const ThreadState& thread, const Copy& copy, std::s
   for (const Mbarrier& barrier : mbarriers_)
     for (const Copy& other : barrier.copies)
       if (overlap(copy, other))
-        throw report_.mistake(
-            thread, fmt::format("{} to where that of {} has not landed yet,", what, text(other.started)),
-            copy.started);
+        throw report_.mistake(thread,
+                              fmt::format("{} to memory where the transfer of {} has not landed yet,", what,
+                                          text(other.started)),
+                              copy.started);
 }
 
 void Mbarriers::land(Mbarrier& barrier, const Copy& copy) const {

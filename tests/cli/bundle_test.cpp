@@ -83,7 +83,7 @@ TEST_F(BundleCommand, APinnedConfigThatWasFoundWrongDoesNotServe) {
   wrong.created_at = utc_now();
   cache_.add(wrong);
   EXPECT_EQ(document({"db", "show", id()})["winner"], configs_[0]);
-  EXPECT_THAT(text({"db", "list"}).err, HasSubstr("does not serve: in quarantine: wrong answer: row 3"));
+  EXPECT_THAT(text({"db", "list"}).err, HasSubstr("is not used: in quarantine: wrong answer: row 3"));
   const test::Finished again = text({"pin", id(), configs_[2], "--why", "w"});
   EXPECT_EQ(again.status, 2);
   EXPECT_THAT(again.err, HasSubstr("wrong answer: row 3"));

@@ -267,7 +267,7 @@ TEST(ReportPage, NamesOfACauseOnlyWhatIsSuspect) {
   EXPECT_EQ(text_with({"driver"}), "driver 580.1 to 590.2");
   EXPECT_EQ(text_with({"driver", "templates"}), "driver 580.1 to 590.2 or templates");
   EXPECT_EQ(text_with({"machine", "driver"}),
-            "the machine (its reference kernel moved, too) or driver 580.1 to 590.2");
+            "the machine (the time of its reference kernel changed, too) or driver 580.1 to 590.2");
   EXPECT_EQ(text_with({}), "driver 580.1 to 590.2, templates") << "of what is the same, all that changed";
 }
 
