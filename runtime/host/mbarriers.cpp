@@ -161,8 +161,8 @@ void Mbarriers::require_free(const ThreadState& thread, const Copy& copy, std::s
     for (const Copy& other : barrier.copies)
       if (overlap(copy, other))
         throw report_.mistake(thread,
-                              fmt::format("{} to memory where the transfer of {} has not landed yet,", what,
-                                          text(other.started)),
+                              fmt::format("{} to memory where the transfer started at {} has not landed yet,",
+                                          what, text(other.started)),
                               copy.started);
 }
 

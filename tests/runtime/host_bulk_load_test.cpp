@@ -330,8 +330,8 @@ TEST(HostBulkLoad, TwoUnderWayToTheSameMemoryAreAnErrorThatNamesBoth) {
   }
 )");
     const std::string message = failure_of(text, loading_launch);
-    EXPECT_CONTAINS(message,
-                    "to memory where the transfer of " + place_of(text, "// before") + " has not landed yet");
+    EXPECT_CONTAINS(message, "to memory where the transfer started at " + place_of(text, "// before") +
+                                 " has not landed yet");
     EXPECT_CONTAINS(message, place_of(text, "// after"));
   }
 }

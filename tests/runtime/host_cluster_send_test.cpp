@@ -211,7 +211,7 @@ TEST(HostClusterSend, MistakesAreErrorsThatNameTheirPlace) {
                   "sends to an address that is not a multiple of 16 bytes");
   EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, barrier, 1), "
                              "cluster_send(shared.row[0], {}, barrier, 1);"),
-                  "sends to memory where the transfer of");
+                  "sends to memory where the transfer started at");
   EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 0);"), "announces 0 bytes");
   EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 8), mbarrier_arrive_expect_tx(barrier, 8);"),
                   "an mbarrier that already has all its 1 arrivals");
