@@ -131,7 +131,7 @@ def test_selective_log_softmax(sizes, cpu, device, seed):
     for given in (mask, mask.long()):
         ours = ct.selective_log_softmax(logits, several, 0.7, given)
         torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match=r"row_mask has sizes .* those of index"):
+    with pytest.raises(ValueError, match=r"row_mask has sizes .* the sizes of index"):
         ct.selective_log_softmax(logits, several, 0.7, mask[..., 0])
     assert ct.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
 

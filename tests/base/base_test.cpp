@@ -325,7 +325,7 @@ TEST(DefaultLog, IsJsonWhereThatIsAskedFor) {
 TEST(DefaultLog, AnUnknownThresholdIsSaidOnce) {
   ce::set_log_sink({});
   EXPECT_EQ(written_with("loud"),
-            "ce: warning: CE_LOG is \"loud\"; expected debug, info, warning or off; info is used\n"
+            "ce: warning: CE_LOG is \"loud\"; expected debug, info, warning or off; ce uses info\n"
             "ce: i\nce: warning: w\n");
   EXPECT_EQ(written_with("loud"), "ce: i\nce: warning: w\n");
 }

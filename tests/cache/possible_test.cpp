@@ -148,7 +148,7 @@ TEST_F(PossibleTest, ANameIsThereOnce) {
             "line 2 of export.jsonl: stage is given twice; expected each name only once in an object");
   EXPECT_THAT(
       refusal_of(lines_of({with(line_, "\"host\":\"here\"", "\"host\":\"here\",\"host\":\"there\"")})),
-      HasSubstr("line 2 of export.jsonl: host is there twice"));
+      HasSubstr("line 2 of export.jsonl: host is given twice"));
   EXPECT_EQ(refusal_of(lines_of({line_, line_})), "") << "other objects have the same names";
 }
 

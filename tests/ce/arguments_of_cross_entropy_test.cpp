@@ -115,7 +115,7 @@ TEST_F(Arguments, ProbabilitiesAsTargets) {
         probabilities(t);
         t.target.dtype = DType::f16;
       },
-      {"target.dtype", "f16", "f32 (that of logits)"});
+      {"target.dtype", "f16", "f32 (the dtype of logits)"});
   refuse(
       [&](Tensors& t) {
         probabilities(t);

@@ -46,7 +46,7 @@ TEST_F(Arguments, Batches) {
   Softmax::Tensors tensors = softmax;
   batches(tensors.input, 4, 450);
   batches(tensors.output, 2, 200);
-  expect_refused(Softmax{}, tensors, {"output.batch_rows", "2", "4, that of input"});
+  expect_refused(Softmax{}, tensors, {"output.batch_rows", "2", "4, like input"});
   batches(tensors.output, 4, 200);
   expect_refused(Softmax{}, tensors, {"output.batch_stride", "200", "at least 448"});
   // The same rows in the input's memory, but for the distance of the batches.

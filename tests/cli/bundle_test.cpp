@@ -198,7 +198,7 @@ TEST_F(Signed, OneThatIsUnsignedOrOfAStrangerOrChangedNeverServes) {
   const auto expect_refused = [&](const std::string& because) {
     const test::Finished finished = read(path("b.jsonl"));
     EXPECT_FALSE(serves(finished)) << finished.out;
-    EXPECT_THAT(finished.err, HasSubstr("CE_SITE_DB is left out"));
+    EXPECT_THAT(finished.err, HasSubstr("the database of CE_SITE_DB is not used"));
     EXPECT_THAT(finished.err, HasSubstr(because));
     EXPECT_EQ(ce_tune({"doctor", "--db", path("empty.db")},
                       {{"CE_SITE_DB", path("b.jsonl")}, {"CE_TRUST", path("trusted")}})

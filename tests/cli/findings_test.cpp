@@ -27,11 +27,12 @@ TEST(Findings, OneLineSaysWhatWouldTellOfUnsureOnes) {
               "ce-tune regressions --since 2030-01-31");
   EXPECT_THAT(
       more,
-      HasSubstr("\n3 problems unsure: 7 more runs of each would show an effect of 1.5%, or 3 for 2 of them "
-                "(ce-tune check --runs 7, then ce-tune regressions --since 2030-01-31)\n"
-                "1 problem unsure: too few runs before to tell 1.5%; the next check is held "
-                "against all runs so far with the newest software\n"
-                "1 problem unsure: the effect is near 1%, or runs scatter"));
+      HasSubstr(
+          "\n3 problems unsure: 7 more runs of each would show an effect of 1.5%, or 3 for 2 of them "
+          "(ce-tune check --runs 7, then ce-tune regressions --since 2030-01-31)\n"
+          "1 problem unsure: too few runs before the change to show an effect of 1.5%; the next check is "
+          "compared with all runs so far with the newest software\n"
+          "1 problem unsure: the effect is near 1%, or times of runs vary"));
   EXPECT_THAT(text_of({unsure(2, 9)}, false, "this again"),
               HasSubstr("\n1 problem unsure: 7 more runs of each would show an effect of 1.5% (ce-tune check "
                         "--runs 7, then "
