@@ -297,7 +297,7 @@ def test_derivatives_in_forward_mode_are_refused(device, seed):
             dual = torch.autograd.forward_ad.make_dual(logits, torch.ones_like(logits))
             with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} does not support derivatives in forward mode"):
                 call(dual)
-        with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule"):
+        with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} does not support"):
             torch.func.jvp(call, (logits,), (torch.ones_like(logits),))
     # What has no kernels is torch's, and so are its rules.
     _, tangent = torch.func.jvp(calls["softmax"], (logits.double(),), (torch.ones_like(logits).double(),))

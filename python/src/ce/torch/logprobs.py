@@ -173,7 +173,7 @@ def _in_kernels(
         return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)
     try:
         if wants_gradient:
-            functional.refuse_functorch(name)
+            functional.refuse_functorch(name, "log_softmax")
             return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
         return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[:2]
     except (RuntimeError, ValueError) as error:
