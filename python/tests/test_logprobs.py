@@ -205,7 +205,7 @@ def test_is_differentiable_once(device, seed):
     logits, index = torch.randn(4, 20, device=device, requires_grad=True), torch.randint(0, 20, (4,), device=device)
     with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy is differentiable once"):
         torch.autograd.grad(ct.logprobs_and_entropy(logits, index)[1].sum(), logits, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy does not support the transforms of torch.func .*log_softmax"):
+    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy does not support .*log_softmax"):
         torch.func.grad(lambda x: ct.logprobs_and_entropy(x, index)[0].sum())(torch.zeros(4, 20, device=device))
 
 
