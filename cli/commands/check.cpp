@@ -396,7 +396,7 @@ void add_check(CLI::App& app, Action& chosen) {
       ->add_option(
           "--runs", options->runs,
           fmt::format("Runs of each problem (default: {} to {}, more for short kernels, and up to {} "
-                      "processes for kernels that do not fill the device; 1 on the host)",
+                      "processes\nfor kernels that do not fill the device; 1 on the host)",
                       tuner::fewest_runs_to_make, tuner::most_runs_to_make, tuner::most_processes_to_make))
       ->type_name("N");
   command->add_flag("--retune", options->retune,

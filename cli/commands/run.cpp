@@ -171,9 +171,9 @@ void add_run(CLI::App& app, Action& chosen) {
           ->type_name("CONFIG");
   command
       ->add_option("--policy", options->policy,
-                   "Choose the config as a program with this policy does, and tune if the policy does: tune, "
-                   "lookup,\nfrozen or background (default: the config that the database knows, else an "
-                   "untuned one, without tuning)")
+                   "Choose the config as a program with this policy does, and tune if the policy does: "
+                   "tune,\nlookup, frozen or background (default: the config that the database knows, else "
+                   "an untuned\none, without tuning)")
       ->type_name("POLICY")
       ->excludes(config);
   add_problem_options(*command, options->problem, &options->amounts);

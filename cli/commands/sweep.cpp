@@ -317,7 +317,7 @@ void add_sweep(CLI::App& app, Action& chosen) {
       ->type_name("I/N");
   command->add_flag("--retune", options->retune,
                     "Also search finished problems again: try configs that were not tried before, and time "
-                    "the fastest\nagain in turns");
+                    "the\nfastest again in turns");
   command->add_option("--top", options->top, "Print the best N configs of each problem")->type_name("N");
   command
       ->add_option("--samples", options->tuning.samples,

@@ -54,7 +54,7 @@ void require_record(const cache::Cache& cache, const TuningOptions& options, std
 void add_timing_options(CLI::App& command, TuningOptions& options) {
   command.add_flag(
       "--unrecorded", options.unrecorded,
-      "Continue even if the database cannot be written; without this option, that is an error at the start");
+      "Continue even if the database cannot be written; otherwise that is an error at the start");
   command
       .add_option("--scratch", options.scratch,
                   "Device memory to use, such as 4GiB; with too little, fewer rows are timed\n(default: a "

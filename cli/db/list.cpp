@@ -196,7 +196,7 @@ void add_db_list(CLI::App& db, Action& chosen) {
   CLI::Option* layers =
       command->add_flag("--layers", options->layers,
                         "Also list winners of the site's database (CE_SITE_DB) and of the one that ships "
-                        "with ce, for problems\nwithout a winner in the databases before them");
+                        "with ce,\nfor problems without a winner in the databases before them");
   add_device_option(*command, options->common, "Only keys that this device would use: cuda, cuda:N or host");
   add_tag_option(*command, options->common)->excludes(layers);
   add_database_option(*command, options->common);

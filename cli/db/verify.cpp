@@ -61,7 +61,7 @@ void add_db_verify(CLI::App& db, Action& chosen) {
   command->footer(verify_examples);
   command->add_flag("--repair", options->repair,
                     "Remove damaged compiled kernels; if there is other damage, set the database aside and "
-                    "copy all that\ncan be read into a new one");
+                    "copy\nall that can be read into a new one");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
