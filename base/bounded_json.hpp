@@ -32,12 +32,13 @@ template <class Json>
   std::vector<std::set<std::string>> names;  // one set for each object that is open
   return Json::parse(text, [&](int depth, Event event, Json& parsed) {
     if ((event == Event::object_start || event == Event::array_start) && depth >= bounds.most_depth)
-      throw InvalidArgument("JSON", fmt::format("nested {} deep", depth + 1),
+      throw InvalidArgument("JSON", fmt::format("nested {} levels deep", depth + 1),
                             fmt::format("{} at most", bounds.most_depth));
     if (event == Event::object_start) names.emplace_back();
     if (event == Event::object_end) names.pop_back();
     if (event == Event::key && !names.back().insert(parsed.template get<std::string>()).second)
-      throw InvalidArgument(parsed.template get<std::string>(), "there twice", "each name once in an object");
+      throw InvalidArgument(parsed.template get<std::string>(), "given twice",
+                            "each name only once in an object");
     return true;
   });
 }

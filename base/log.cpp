@@ -62,7 +62,7 @@ int threshold() {
     return static_cast<int>(std::find(level_names.begin(), level_names.end(), level) - level_names.begin());
   } catch (const InvalidArgument& error) {
     static std::atomic_flag said;
-    if (!said.test_and_set()) std::fprintf(stderr, "ce: warning: %s; info is used\n", error.what());
+    if (!said.test_and_set()) std::fprintf(stderr, "ce: warning: %s; ce uses info\n", error.what());
     return static_cast<int>(LogLevel::info);
   }
 }
@@ -73,7 +73,7 @@ bool writes_json() {
   if (format == "json") return true;
   static std::atomic_flag said;
   if (format != "text" && !said.test_and_set())
-    std::fprintf(stderr, "ce: warning: CE_LOG_FORMAT is \"%s\"; expected text or json; text is used\n",
+    std::fprintf(stderr, "ce: warning: CE_LOG_FORMAT is \"%s\"; expected text or json; ce uses text\n",
                  printable(format).c_str());
   return false;
 }

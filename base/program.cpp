@@ -124,8 +124,9 @@ std::string follow(pid_t child, OutputPipe& output, OutputPipe& errors, const Pr
     if (ready > 0 && events[0].revents != 0) output.read(end.output, bounds.most_output + 1);
     if (ready > 0 && events[1].revents != 0) errors.read(end.errors, most_errors);
     if (end.output.size() > bounds.most_output)
-      return fmt::format("cut off: it wrote more than {} bytes", bounds.most_output);
-    if (Clock::now() >= deadline) return fmt::format("cut off after {} ms", bounds.time.count());
+      return fmt::format("stopped because it wrote more than {} bytes", bounds.most_output);
+    if (Clock::now() >= deadline)
+      return fmt::format("stopped because it ran for more than {} ms", bounds.time.count());
   }
 }
 

@@ -41,9 +41,9 @@ Tags parse_tags(std::string_view argument, std::string_view text) {
     if (equals == std::string_view::npos || !is_name(tag.substr(0, equals)) ||
         !is_value(tag.substr(equals + 1)))
       refuse(
-          "name=value, or several with commas between: names of 1 to 64 letters, digits, '_', '-' and '.', "
-          "values "
-          "of 1 to 256 printable ASCII characters without comma, quotation mark and backslash");
+          "name=value, or several of them separated by commas: a name has 1 to 64 letters, digits, '_', '-' "
+          "and '.', a value has 1 to 256 printable ASCII characters without comma, quotation mark and "
+          "backslash");
     if (!tags.emplace(tag.substr(0, equals), tag.substr(equals + 1)).second)
       refuse(fmt::format("{} once", tag.substr(0, equals)));
     if (tags.size() > most_tags) refuse(fmt::format("{} tags at most", most_tags));

@@ -207,8 +207,8 @@ def table_page(result: dict[str, Any], paths: list[str]) -> str:
     links = ",\n".join(f"[{Path(path).name}]({Path(path).name})" for path in paths)
     return f"""# Rounding errors
 
-Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
-the bound. PyTorch's error is thousands of units where it subtracts almost equal numbers.
+Each line shows the two kinds of rows where ce is worst: by the ratio of the RMS, and by its largest error as a share of
+the bound. PyTorch's error is thousands of units if it subtracts almost equal numbers.
 [docs/accuracy.md](../../docs/accuracy.md) defines the units, the kinds of rows and the bounds.
 
 {markdown_table(rows)}{star_note(groups, result)}
@@ -217,7 +217,7 @@ the bound. PyTorch's error is thousands of units where it subtracts almost equal
     bench/accuracy.py --table {' '.join(paths)} > bench/results/accuracy.md
 
 {machine(result)}
-Seed {result['seed']}, rows of {widths_of(result)} columns. Each width by itself is in
+Seed {result['seed']}, rows of {widths_of(result)} columns. The figures of each width are in
 {links}.
 """
 
@@ -239,7 +239,7 @@ def markdown(result: dict[str, Any], paths: list[str]) -> str:
     host = """
 
 On the host device the kernels are the same, but exponentials, logarithms and reciprocals are those of the C library, and
-PyTorch runs on the CPU. So this is what the formulas lose; a GPU's `ex2`, of 2 units at most, comes on top.""" if result["gpu"].startswith("host:") else ""
+PyTorch runs on the CPU. So these are errors of the formulas; on a GPU, `ex2` adds at most 2 units.""" if result["gpu"].startswith("host:") else ""
     return f"""# Accuracy
 
 This page compares the errors of ce and of PyTorch on the same inputs, against f64. Of {len(comparisons)} comparisons,
@@ -519,21 +519,25 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ce-tune", default="ce-tune", metavar="FILE",
                         help="ce-tune (default: the one in PATH)")
     parser.add_argument("--device", default="cuda:0", metavar="DEVICE",
-                        help="of both: cuda:N, or host, where PyTorch runs on the CPU (default: %(default)s)")
+                        help="device of ce and PyTorch: cuda:N, or host, which runs PyTorch on the CPU "
+                        "(default: %(default)s)")
     parser.add_argument("--only", type=words, default=[], metavar="LIST", help="cases (default: all)")
     parser.add_argument("--dtype", type=words, default=list(EPSILON), metavar="LIST", help="default: all")
     parser.add_argument("--configs", type=int, metavar="N",
-                        help="beside the usual one: of N variants in turn (default: of every variant)")
+                        help="also run kernels of N variants in turn (default: of every variant)")
     parser.add_argument("--columns", type=widths, default=list(WIDTHS), metavar="LIST", help="default: %(default)s")
-    parser.add_argument("--elements", type=int, default=1 << 22, metavar="N", help="of a kind of rows, at most about "
+    parser.add_argument("--elements", type=int, default=1 << 22, metavar="N",
+                        help="most elements of a kind of rows, about "
                         "(default: %(default)s; 16 to 1024 rows)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="problems at a time (default: %(default)s)")
-    parser.add_argument("--scratch", metavar="FOLDER", help="for tensors (default: that of temporary files)")
+    parser.add_argument("--scratch", metavar="FOLDER",
+                        help="folder for tensors (default: the folder of temporary files)")
     parser.add_argument("--out", metavar="FILE", help="write every comparison as JSON")
-    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="print docs/accuracy.md of such files, and end")
-    parser.add_argument("--table", nargs="+", metavar="FILE", help="print every figure of such files, and end")
-    parser.add_argument("--self-test", action="store_true", help="check this script, without a GPU, and end")
+    parser.add_argument("--markdown", nargs="+", metavar="FILE",
+                        help="print docs/accuracy.md from files of --out, and exit")
+    parser.add_argument("--table", nargs="+", metavar="FILE", help="print every figure from files of --out, and exit")
+    parser.add_argument("--self-test", action="store_true", help="check this script without a GPU, and exit")
     return parser.parse_args()
 
 

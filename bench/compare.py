@@ -199,7 +199,7 @@ def report(result: dict[str, Any]) -> str:
             cells = [f"{s[key]:.2f}" for key in ("geometric_mean", "least", "most")]
             rows.append([f"{s['kind']}, {s['dtype']}: {s['peer']}", str(s["shapes"]), *cells])
         parts.append(table(rows))
-    notes = [f"{name}: not here: {reason}" for name, reason in result["missing"].items()]
+    notes = [f"{name}: not available: {reason}" for name, reason in result["missing"].items()]
     for entry in entries:
         for name, timing in entry["peers"].items():
             if "error" in timing:
@@ -284,7 +284,7 @@ def self_test() -> None:
     expect([entry["kind"] for entry in entries] == ["softmax", "cross_entropy loss", "cross_entropy loss+grad"],
            "kinds")
     for words in ("5.0 us (0.50x)", "20.0 us (2.00x)", "fast: RuntimeError: out of memory", "1.0 MiB", "1.0 KiB",
-                  "not compared with smoothing", "gone: not here: ModuleNotFoundError"):
+                  "not compared with smoothing", "gone: not available: ModuleNotFoundError"):
         expect(words in text, f"no {words!r}")
     means = {(s["kind"], s["peer"]): s["geometric_mean"] for s in result["summary"]}
     expect(means == {("softmax", "fast"): 0.5, ("softmax", "slow"): 2.0, ("cross_entropy loss", "slow"): 2.0},
@@ -302,9 +302,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ce-tune", default="ce-tune", metavar="FILE",
                         help="ce-tune (default: the one in PATH)")
     parser.add_argument("--peers", default=",".join(peer_module.LOADERS), metavar="LIST", help="default: %(default)s")
-    parser.add_argument("--samples", type=int, default=30, metavar="N", help="of each kernel (default: %(default)s)")
+    parser.add_argument("--samples", type=int, default=30, metavar="N",
+                        help="samples of each kernel (default: %(default)s)")
     parser.add_argument("--out", metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--self-test", action="store_true", help="check this script, without a GPU, and end")
+    parser.add_argument("--self-test", action="store_true", help="check this script without a GPU, and exit")
     parser.add_argument("bench", nargs="*", metavar="-- OPTION ...", help="options of ce-tune bench")
     arguments = parser.parse_args()
     arguments.peers = arguments.peers.split(",")
@@ -329,7 +330,7 @@ def main() -> None:
         return
     document = run_ce([arguments.ce_tune, "bench", "--json", "--samples", str(arguments.samples), *arguments.bench])
     if document["device"]["device"] == "host":
-        sys.exit("compare.py: ce-tune found no GPU: times of the host device say nothing about one")
+        sys.exit("compare.py: ce-tune found no GPU, and times of the host device say nothing about a GPU")
     loaded, missing = peer_module.load_peers(arguments.peers)
     timer = None
     if loaded:

@@ -118,8 +118,8 @@ def drawing(results: Results) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--update", action="store_true", help="write the file anew")
-    what.add_argument("--check", action="store_true", help="tell whether the file is what the results give")
+    what.add_argument("--update", action="store_true", help="rewrite the file")
+    what.add_argument("--check", action="store_true", help="check that the file matches the results")
     parser.add_argument("--results", type=Path, default=SOURCE / "bench" / "results", metavar="FOLDER")
     parser.add_argument("--file", type=Path, default=PLOT)
     arguments = parser.parse_args()
@@ -129,7 +129,7 @@ def main() -> int:
         return 0
     if arguments.file.read_text(encoding="utf-8") == wanted:
         return 0
-    print(f"{arguments.file} is not what {arguments.results} gives: bench/comparison_plot.py --update", file=sys.stderr)
+    print(f"{arguments.file} does not match {arguments.results}: bench/comparison_plot.py --update", file=sys.stderr)
     return 1
 
 

@@ -90,7 +90,7 @@ class Products:
             if (out - expected).float().norm() <= 2.0**-7 * scale:
                 timed.append((min(product.time_ms() for _ in range(2)), algorithm))
         if not timed:
-            raise RuntimeError("cuBLASLt names no algorithm whose result is that of torch.mm")
+            raise RuntimeError("no algorithm of cuBLASLt gives the result of torch.mm")
         timed.sort(key=lambda one: one[0])
         finalists = [algorithm for _, algorithm in timed[:FINALISTS]]
         samples: list[list[float]] = [[] for _ in finalists]
@@ -108,7 +108,7 @@ class Product:
 
     def __init__(self, owner: Products, a: Tensor, b: Tensor, out: Tensor) -> None:
         if out.stride(1) != 1 or out.shape != (a.shape[0], b.shape[1]) or a.shape[1] != b.shape[0]:
-            raise ValueError(f"sizes {list(a.shape)} x {list(b.shape)} -> {list(out.shape)} are of no product")
+            raise ValueError(f"sizes {list(a.shape)} x {list(b.shape)} -> {list(out.shape)} do not form a product")
         self.algorithm: Algorithm | None = None
         self._owner, self._tensors = owner, (a, b, out)
         self._description = c_void_p()

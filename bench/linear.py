@@ -387,19 +387,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=shapes_of, default=SHAPES, help=f"(default: {SHAPES})")
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--only", default="", help=f"of {', '.join(LOADERS)} (default: all)")
+    parser.add_argument("--only", default="", help=f"libraries of {', '.join(LOADERS)} (default: all)")
     parser.add_argument("--chunks", default="", metavar="TOKENS,...",
-                        help="ce with chunks of so many tokens, too, in 4 GiB as ce-4g")  # fmt: skip
+                        help="also time ce with chunks of N tokens, in 4 GiB as ce-4g does")  # fmt: skip
     parser.add_argument("--forms", action="store_true",
-                        help="ce with gradients of logits and of exponentials, too, in 4 GiB and 512 MiB")  # fmt: skip
-    parser.add_argument("--limit", type=float, default=520.0, metavar="S", help="seconds (default: 520)")
-    parser.add_argument("--forward", action="store_true", help="times the loss without gradients alone")
+                        help="also time ce with gradients of logits and of exponentials, in 4 GiB and "
+                        "512 MiB")  # fmt: skip
+    parser.add_argument("--limit", type=float, default=520.0, metavar="S",
+                        help="seconds that all shapes may take (default: 520)")
+    parser.add_argument("--forward", action="store_true", help="time only the loss without gradients")
     parser.add_argument(
-        "--check", action="store_true", help="compare with ce alone; 1 where something differs or fails"
+        "--check", action="store_true",
+        help="only compare results with those of ce; the exit status is 1 if one differs or fails"
     )
     parser.add_argument("--accuracy", nargs="?", type=shapes_of, const=ACCURACY_SHAPE, metavar="SHAPE",
-                        help=f"distances from float64 alone (default: {ACCURACY_SHAPE})")  # fmt: skip
-    parser.add_argument("--out", type=Path, help="JSON; written anew after each shape")
+                        help=f"only measure distances from float64 (default: {ACCURACY_SHAPE})")  # fmt: skip
+    parser.add_argument("--out", type=Path, help="JSON file, rewritten after each shape")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(LOADERS)
     if unknown := sorted({*names} - {*LOADERS}):
@@ -415,7 +418,7 @@ def main() -> int:
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         if not (options.check or options.accuracy):
-            parser.error("torch sees no GPU; without one there are --check and --accuracy alone")
+            parser.error("torch sees no GPU; without a GPU only --check and --accuracy work")
         ct.configure(policy="lookup", cpu="host")
     device = torch.device("cuda" if on_gpu else "cpu")
     document = about(device, names)

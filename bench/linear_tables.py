@@ -135,9 +135,9 @@ def versions(documents: list[dict[str, Any]]) -> str:
 def caveat(known: set[str], documents: list[dict[str, Any]]) -> str:
     """What a reader must know of documents that were written otherwise, or of results that differ from ce's."""
     if "products-torch" not in known:
-        return (" The products are `torch.mm`, and multiplied logits where a step multiplies their gradient, whose small"
-                " numbers take less power: so a step may be faster than they are.")
+        return (" The products are `torch.mm`, of logits where a step has their gradient. Small numbers of a gradient take"
+                " less power, so a step may be faster than these products.")
     titles = {name: title for title, names in TITLES.items() for name in names}
     differ = {titles[name] for document in documents for measured in document["measured"]
               for name, one in measured.get("against_ce", {}).items() if not one.get("agrees", True)}
-    return f" By more than rounding their gradients differ from ce's: {', '.join(sorted(differ))}." if differ else ""
+    return f" The gradients of {', '.join(sorted(differ))} differ from ce's by more than rounding." if differ else ""

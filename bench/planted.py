@@ -83,7 +83,7 @@ def edited(template, name):
     at = KERNEL if period else WAIT_BEFORE
     head, found, body = template.partition(at)
     if not found:
-        sys.exit(f"{TEMPLATE} has no longer the line {at}")
+        sys.exit(f"{TEMPLATE} no longer has the line {at}")
     if not period:
         return f"{head}  for (auto end = clock64() + {int(name.split('-')[0])}; clock64() < end;) {{}}\n{at}{body}"
     one_row = ONE_ROW + body.replace("block_index()", "row_index")
@@ -255,18 +255,20 @@ def about(database):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path,
-                        help="build tree of this source tree: where programs are built, and who is asked")
+                        help="build tree of this source tree, which builds the programs and whose ce-tune judges them")
     parser.add_argument("--programs", required=True, type=pathlib.Path, help="folder for the programs")
-    parser.add_argument("--runs", type=pathlib.Path, help="folder for the runs; without it programs are built only")
-    parser.add_argument("--periods", type=int, nargs="*", default=[66, 32], help="of so many rows, one is done twice")
-    parser.add_argument("--cycles", type=int, nargs="*", default=[200, 400], help="for which each block does nothing")
+    parser.add_argument("--runs", type=pathlib.Path, help="folder for the runs; without it, only programs are built")
+    parser.add_argument("--periods", type=int, nargs="*", default=[66, 32],
+                        help="of each N rows, one is computed twice")
+    parser.add_argument("--cycles", type=int, nargs="*", default=[200, 400], help="cycles for which each block waits")
     parser.add_argument("--rounds", type=int, default=20, help="checks of each program")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="no further round after so long")
-    parser.add_argument("--draws", type=int, default=100, help="questions about each planted program")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no further round after this time")
+    parser.add_argument("--draws", type=int, default=100, help="verdicts about each planted program")
     parser.add_argument("--checks-a-side", type=int, default=1)
-    parser.add_argument("--runs-a-check", type=int, help="runs that a check makes (default: as many as it finds fit)")
-    parser.add_argument("--problem", action="append", metavar="DTYPE:ROWSxCOLUMNS", help="of softmax; may be repeated")
-    parser.add_argument("--device", help="of ce-tune")
+    parser.add_argument("--runs-a-check", type=int, help="runs of a check (default: as many as ce-tune chooses)")
+    parser.add_argument("--problem", action="append", metavar="DTYPE:ROWSxCOLUMNS",
+                        help="problem of softmax; may be repeated")
+    parser.add_argument("--device", help="device of ce-tune")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", help="file for all figures")
     arguments = parser.parse_args()

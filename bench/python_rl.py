@@ -57,7 +57,7 @@ def module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        print(f"{name} is left out: {error}")
+        print(f"{name} is not measured: {error}")
         return None
 
 
@@ -133,7 +133,7 @@ def measure(calls: dict[str, Callable[[], object]], rounds: int, on_gpu: bool) -
         try:
             peaks[name] = warm_up(call, on_gpu)
         except Exception as error:
-            print(f"  {name} is left out: {str(error).splitlines()[0]}")
+            print(f"  {name} is not measured: {str(error).splitlines()[0]}")
     times: dict[str, list[float]] = {name: [] for name in peaks}
     for _ in range(rounds):
         for name in peaks:
@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="4096x128256,8192x151936,4096x32000", help="ROWSxCOLUMNS, ...")
     parser.add_argument("--dtypes", default="bfloat16,float32")
-    parser.add_argument("--batch", type=int, default=8, help="sequences that the rows are of")
+    parser.add_argument("--batch", type=int, default=8, help="number of sequences that the rows belong to")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", help="write the figures here as JSON, too")
     arguments = parser.parse_args()

@@ -57,16 +57,16 @@ def python_training(page: Page) -> str:
         rows.append([title, f"{runs[name]['step ms']:.1f} ms", f"{runs[name]['peak GiB']:.1f} GiB"])
     # Older figures have but what the runs reported.
     losses = figures.get("losses by the evaluator", figures)
-    what = "Losses" if losses is figures else "Losses that one evaluator finds of the parameters"
+    what = "Losses" if losses is figures else "Losses of the trained parameters, computed by one evaluator,"
     own = losses["difference of two runs of torch, mean and largest"]
     other = losses["difference of ce and torch, mean and largest"]
     text = (f"{what} differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
             f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.")
     if (exact := losses.get("difference of ce and torch in float32, mean and largest")) is not None:
         compiled = losses["difference of torch compiled and torch in float32, mean and largest"]
-        text += (f" From a run of PyTorch that copies the logits to float32, and so rounds as little, those of `ce` "
-                 f"differ by {exact[0]:.5f} and {exact[1]:.4f}, those of a loss by torch.compile by {compiled[0]:.5f} "
-                 f"and {compiled[1]:.4f}.")
+        text += (f" From a run of PyTorch that copies the logits to float32, and so rounds as little as `ce`, "
+                 f"losses of `ce` differ by {exact[0]:.5f} and {exact[1]:.4f}, losses of torch.compile by "
+                 f"{compiled[0]:.5f} and {compiled[1]:.4f}.")
     return f"{table(rows)}\n\n{wrapped(text)}\n\n{python_source(page, figures)}"
 
 
@@ -121,6 +121,7 @@ def python_rl(page: Page) -> str:
             rows.append([f"{dtype}: {call}", f"{times[tuple(largest)] / 1e3:.2f} ms", *cells])
     shapes = ", ".join(dict.fromkeys(f"{math.prod(result['sizes'][:-1])} x {result['sizes'][-1]}" for result in results))
     return f"{table(rows)}\n\n" + wrapped(
-        f"Times of others over that of `ce`, of {shapes}; of torch.compile the better of two ways to write it. "
+        f"Times of others over the time of `ce`, for {shapes}; for torch.compile, of the faster of two ways to write "
+        f"it. "
         f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
         f"[{machine['date']}]({page.path(path)}).")

@@ -221,11 +221,12 @@ def shapes_of(text: str) -> list[tuple[int, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON; written anew after each shape")
+    parser.add_argument("--out", type=Path, help="JSON file, rewritten after each shape")
     parser.add_argument("--shapes", type=shapes_of, default=SHAPES, help=f"ROWSxCLASSES,... (default: {SHAPES})")
     parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--only", default="", help=f"of {', '.join((*OWN, *LOADERS))} (default: all)")
-    parser.add_argument("--check", action="store_true", help="compare with ce alone; 1 where a peer differs or fails")
+    parser.add_argument("--only", default="", help=f"libraries of {', '.join((*OWN, *LOADERS))} (default: all)")
+    parser.add_argument("--check", action="store_true",
+                        help="only compare results with those of ce; the exit status is 1 if one differs or fails")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [*OWN, *LOADERS]
     unknown = sorted({*names} - {*OWN, *LOADERS})
@@ -235,7 +236,7 @@ def main() -> int:
         parser.error("--turns: expected 1 or more")
     on_gpu = torch.cuda.is_available()
     if not on_gpu and not options.check:
-        parser.error("torch sees no GPU; without one there is --check alone")
+        parser.error("torch sees no GPU; without a GPU only --check works")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)

@@ -95,7 +95,7 @@ def measure(tokens: int, width: int, classes: int, device: torch.device, turns: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON; written anew after each shape")
+    parser.add_argument("--out", type=Path, help="JSON file, rewritten after each shape")
     parser.add_argument("--shapes", default=SHAPES, help=f"TOKENSxHIDDENxCLASSES,... (default: {SHAPES})")
     parser.add_argument("--turns", type=int, default=15)
     options = parser.parse_args()

@@ -341,13 +341,14 @@ def tell(document, of):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ce-tune", help="the program; needed but for --join")
+    parser.add_argument("--ce-tune", help="the program ce-tune; not needed with --join")
     parser.add_argument("--problems", type=int, default=64)
-    parser.add_argument("--repeat", type=int, default=0, help="problems that are searched ten times, spread over all")
+    parser.add_argument("--repeat", type=int, default=0,
+                        help="number of problems that are searched ten times, spread over all problems")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
-    parser.add_argument("--configs", type=int, default=0, help="of a search at most: to try this script")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no further problem after this time")
+    parser.add_argument("--configs", type=int, default=0, help="most configs of a search, to try this script")
     parser.add_argument("--recorded", type=pathlib.Path, nargs="+", default=[], metavar="FILE",
                         help="recordings of exhaustive searches, as text or packed")
     parser.add_argument("--known", type=pathlib.Path, metavar="FILE", help="database of other problems")
@@ -355,11 +356,11 @@ def main():
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
     parser.add_argument("--part", type=part, default=(1, 1), metavar="I/N", help="only every N-th problem")
     parser.add_argument("--join", type=pathlib.Path, nargs="+", default=[], metavar="FILE",
-                        help="time nothing: put these documents into --json")
+                        help="only join these documents into --json, without timing")
     arguments = parser.parse_args()
     for file in (*arguments.recorded, *arguments.join, *([arguments.known] if arguments.known else [])):
         if not file.exists():
-            parser.error(f"{file} is not there")
+            parser.error(f"{file} does not exist")
 
     file = pathlib.Path(arguments.json)
     if arguments.join:

@@ -140,13 +140,14 @@ def compare(runs: list[dict[str, Any]], count: int) -> tuple[dict[str, float], b
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ce-tune", type=Path, required=True)
-    parser.add_argument("--gpus", default="1,2,4", help="with how many GPUs to sweep (default: 1,2,4)")
+    parser.add_argument("--gpus", default="1,2,4", help="numbers of GPUs to sweep with (default: 1,2,4)")
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--problems", type=int, default=60, metavar="N", help="so many of the 60")
+    parser.add_argument("--problems", type=int, default=60, metavar="N", help="number of problems, of the 60")
     parser.add_argument("--shrink", type=int, default=1, metavar="N", help="divide rows and columns by N")
-    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="of one sweep (default: 600)")
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS",
+                        help="longest time of one sweep (default: 600)")
     parser.add_argument("--list", action="store_true", help="print the problems, as sweep --from reads them")
-    parser.add_argument("--out", type=Path, help="JSON; written anew after each sweep")
+    parser.add_argument("--out", type=Path, help="JSON file, rewritten after each sweep")
     options = parser.parse_args()
     counts = [int(count) for count in options.gpus.split(",")]
     if not counts or min(counts) < 1 or options.problems < 1 or options.shrink < 1:

@@ -64,12 +64,13 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--update", nargs="*", type=Path, metavar="FILE",
-                      help="write the figures of these pages anew (default: of all that have any)")
-    what.add_argument("--check", nargs="*", type=Path, metavar="FILE", help="tell where these pages say something else")
+                      help="update the figures of these pages (default: of all pages with figures)")
+    what.add_argument("--check", nargs="*", type=Path, metavar="FILE",
+                        help="report where these pages differ from the documents")
     what.add_argument("--list", action="store_true", help="name the tables and the figures")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER",
-                        help="of the documents (default: bench/results)")
-    parser.add_argument("--gpu", help="whose documents, as their names begin, where there are several")
+                        help="folder of the documents (default: bench/results)")
+    parser.add_argument("--gpu", help="beginning of the names of the documents to use, if there are several GPUs")
     return parser.parse_args()
 
 

@@ -35,7 +35,7 @@ std::optional<Policy> policy_from(ce_policy policy) {
   if (policy == CE_POLICY_DEFAULT) return std::nullopt;
   for (const Policy own : {Policy::tune, Policy::lookup, Policy::frozen, Policy::background})
     if (to_c(own) == policy) return own;
-  throw InvalidArgument("policy", std::to_string(policy), "a CE_POLICY_...");
+  throw InvalidArgument("policy", std::to_string(policy), "a value CE_POLICY_...");
 }
 
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
@@ -98,7 +98,7 @@ using namespace ce::c;
 ce_status ce_context_create(const ce_context_options* options, ce_context** context) {
   if (context != nullptr) *context = nullptr;
   return guarded([&] {
-    require_pointer("context", context, "where to put the handle");
+    require_pointer("context", context, "an address for the handle");
     *context = to_handle(std::make_unique<ce::Context>(options_from(options)).release());
   });
 }
@@ -111,7 +111,7 @@ void ce_context_destroy(ce_context* context) { delete from_handle(context); }
 
 ce_status ce_device_name(ce_context* context, char* text, size_t size) {
   return guarded([&] {
-    require_pointer("text", text, "where to put the name");
+    require_pointer("text", text, "an address for the name");
     const std::string name = context_or_default(context).device_name();
     if (size <= name.size())
       throw ce::InvalidArgument("size", std::to_string(size), std::to_string(name.size() + 1) + " or more");
@@ -121,7 +121,7 @@ ce_status ce_device_name(ce_context* context, char* text, size_t size) {
 
 ce_status ce_compiled(ce_context* context, int32_t* count) {
   return guarded([&] {
-    require_pointer("count", count, "where to put the number");
+    require_pointer("count", count, "an address for the number");
     *count = context_or_default(context).compiled();
   });
 }

@@ -52,7 +52,7 @@ LastError current_exception_in_parts() {
   } catch (const Error& error) {
     return parts_of(error);
   } catch (const std::bad_alloc&) {
-    return of_status(CE_STATUS_OUT_OF_HOST_MEMORY, "memory of the process is short");
+    return of_status(CE_STATUS_OUT_OF_HOST_MEMORY, "the process has no memory left");
   } catch (const std::exception& error) {
     return of_status(CE_STATUS_INTERNAL, error.what());
   } catch (...) {
@@ -143,7 +143,7 @@ const char* ce_status_name(ce_status status) {
 
 const char* ce_last_error() {
   if (last_error.status == CE_STATUS_OUT_OF_HOST_MEMORY && last_error.message.empty())
-    return "memory of the process is short";
+    return "the process has no memory left";
   return last_error.message.c_str();
 }
 

@@ -15,7 +15,7 @@ Reduction reduction_from(ce_reduction reduction) {
                 CE_REDUCTION_MEAN == static_cast<int>(Reduction::mean) &&
                 CE_REDUCTION_SUM == static_cast<int>(Reduction::sum));
   if (reduction < CE_REDUCTION_NONE || reduction > CE_REDUCTION_SUM)
-    throw InvalidArgument("reduction", std::to_string(reduction), "a CE_REDUCTION_...");
+    throw InvalidArgument("reduction", std::to_string(reduction), "a value CE_REDUCTION_...");
   return static_cast<Reduction>(reduction);
 }
 
@@ -45,7 +45,7 @@ Call<Operation> call_from(const typename Interface<Operation>::Options* options,
     typename Own::Options options_storage;
     typename Own::Tensors tensors_storage;
     if (options == nullptr) options = &Own::no_options;
-    require_pointer("tensors", tensors, "a struct of the operation's tensors");
+    require_pointer("tensors", tensors, "an address of the operation's struct of tensors");
     return {.operation = Own::operation(read_struct("options", *options, Own::no_options,
                                                     sizeof(typename Own::Options), options_storage)),
             .tensors = Own::tensors(read_struct("tensors", *tensors, Own::no_tensors,
@@ -74,7 +74,7 @@ ce_status prepare(ce_context* context, const typename Interface<Operation>::Opti
                   ce_plan** plan) noexcept {
   if (plan != nullptr) *plan = nullptr;
   return guarded([&] {
-    require_pointer("plan", plan, "where to put the handle");
+    require_pointer("plan", plan, "an address for the handle");
     const Call<Operation> call = call_from<Operation>(options, tensors);
     Plan made = context_or_default(context).prepare(call.operation, call.tensors, stream);
     *plan = to_handle(std::make_unique<Plan>(std::move(made)).release());
@@ -118,7 +118,7 @@ ce_status ce_linear_cross_entropy_schedule(ce_context* context,
                                            ce_linear_schedule* schedule) {
   using namespace ce::c;
   return guarded([&] {
-    require_pointer("schedule", schedule, "where to put it");
+    require_pointer("schedule", schedule, "an address for the schedule");
     const Call<ce::LinearCrossEntropy> call = call_from<ce::LinearCrossEntropy>(options, tensors);
     const ce::LinearSchedule made = context_or_default(context).schedule(call.operation, call.tensors);
     const auto& [chunk_tokens, chunks, workspace_bytes, accumulation, exponentials] = made;
@@ -135,7 +135,7 @@ ce_status ce_cross_entropy_shard_words(const ce_cross_entropy_shard_options* opt
                                        int32_t probabilities, int64_t* words) {
   using Own = ce::c::Interface<ce::CrossEntropyShard>;
   return ce::c::guarded([&] {
-    ce::c::require_pointer("words", words, "where to put the number");
+    ce::c::require_pointer("words", words, "an address for the number");
     Own::Options storage;
     if (options == nullptr) options = &Own::no_options;
     const ce::CrossEntropyShard operation = Own::operation(
@@ -155,7 +155,7 @@ ce_status ce_cross_entropy_exchange_is_possible(ce_context* context,
   using namespace ce::c;
   if (possible != nullptr) *possible = 0;
   return guarded([&] {
-    require_pointer("possible", possible, "where to put the answer");
+    require_pointer("possible", possible, "an address for the answer");
     const Call<ce::CrossEntropyExchange> call = call_from<ce::CrossEntropyExchange>(options, tensors);
     *possible = context_or_default(context).is_possible(call.operation, call.tensors) ? 1 : 0;
   });

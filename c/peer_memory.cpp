@@ -11,7 +11,7 @@ using namespace ce::c;
 
 ce_status ce_peer_memory_bytes_for(int32_t ranks, int64_t rows, int64_t words, int64_t* bytes) {
   return guarded([&] {
-    require_pointer("bytes", bytes, "where to put the number");
+    require_pointer("bytes", bytes, "an address for the number");
     *bytes = ce::PeerMemory::bytes_for(ranks, rows, words);
   });
 }
@@ -21,8 +21,8 @@ ce_status ce_peer_memory_create(ce_context* context, const ce_peer_memory_option
   static constexpr ce_peer_memory_options no_options = CE_PEER_MEMORY_OPTIONS_INIT;
   if (memory != nullptr) *memory = nullptr;
   return guarded([&] {
-    require_pointer("memory", memory, "where to put the handle");
-    require_pointer("options", options, "a ce_peer_memory_options");
+    require_pointer("memory", memory, "an address for the handle");
+    require_pointer("options", options, "an address of a ce_peer_memory_options");
     ce_peer_memory_options storage;
     const auto& [size, rank, ranks, bytes, patience] =
         read_struct("options", *options, no_options, sizeof(ce_peer_memory_options), storage);
@@ -37,16 +37,16 @@ void ce_peer_memory_destroy(ce_peer_memory* memory) { delete from_handle(memory)
 ce_status ce_peer_memory_describe(const ce_peer_memory* memory, void* description) {
   static_assert(CE_PEER_DESCRIPTION_BYTES == ce::PeerMemory::description_bytes);
   return guarded([&] {
-    require_pointer("memory", memory, "a peer memory");
-    require_pointer("description", description, "where to put the bytes");
+    require_pointer("memory", memory, "a handle that ce_peer_memory_create() returned");
+    require_pointer("description", description, "an address for the bytes");
     const auto own = from_handle(memory)->description();
     std::memcpy(description, own.data(), own.size());
   });
 }
 ce_status ce_peer_memory_connect(ce_peer_memory* memory, const void* descriptions, size_t bytes) {
   return guarded([&] {
-    require_pointer("memory", memory, "a peer memory");
-    require_pointer("descriptions", descriptions, "those of all ranks");
+    require_pointer("memory", memory, "a handle that ce_peer_memory_create() returned");
+    require_pointer("descriptions", descriptions, "the descriptions of all ranks");
     from_handle(memory)->connect({static_cast<const std::byte*>(descriptions), bytes});
   });
 }

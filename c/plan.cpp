@@ -40,8 +40,8 @@ double ce_choice_row_us(const ce_choice* choice) {
 }
 ce_status ce_use(ce_context* context, const char* key, const char* config) {
   return guarded([&] {
-    require_pointer("key", key, "what ce_choice_key() returns");
-    require_pointer("config", config, "what ce_choice_config() returns");
+    require_pointer("key", key, "a text that ce_choice_key() returned");
+    require_pointer("config", config, "a text that ce_choice_config() returned");
     context_or_default(context).use(key, config);
   });
 }

@@ -22,12 +22,12 @@ template <class Struct>
   const std::size_t size = given.struct_size;
   if (size < first_size)
     throw InvalidArgument(std::string(name) + ".struct_size", std::to_string(size),
-                          "the size of the struct, as its ..._INIT sets it");
+                          "the size of the struct, which its ..._INIT sets");
   const auto* bytes = reinterpret_cast<const unsigned char*>(&given);
   if (size > sizeof(Struct) &&
       std::any_of(bytes + sizeof(Struct), bytes + size, [](unsigned char byte) { return byte != 0; }))
     throw InvalidArgument(std::string(name) + ".struct_size", std::to_string(size),
-                          std::to_string(sizeof(Struct)) + ", or zero in the fields that ce " +
+                          std::to_string(sizeof(Struct)) + ", or zero in all fields that ce " +
                               "of this version does not know");
   storage = initial;
   std::memcpy(&storage, &given, std::min(size, sizeof(Struct)));

@@ -42,7 +42,7 @@ ce_tensor to_c(const Tensor& tensor) {
 }  // namespace
 
 void refuse_dtype(std::string_view name, ce_dtype dtype) {
-  throw InvalidArgument(std::string(name) + ".dtype", std::to_string(dtype), "a CE_DTYPE_...");
+  throw InvalidArgument(std::string(name) + ".dtype", std::to_string(dtype), "a value CE_DTYPE_...");
 }
 
 }  // namespace ce::c
@@ -52,7 +52,7 @@ using namespace ce::c;
 ce_status ce_class_dimension_second(void* data, ce_dtype dtype, int64_t outer, int64_t classes, int64_t inner,
                                     ce_tensor* view) {
   return guarded([&] {
-    require_pointer("view", view, "where to put the tensor");
+    require_pointer("view", view, "an address for the tensor");
     *view = to_c(
         ce::class_dimension_second(data, dtype_from("class_dimension_second", dtype), outer, classes, inner));
   });
@@ -61,7 +61,7 @@ ce_status ce_class_dimension_second(void* data, ce_dtype dtype, int64_t outer, i
 ce_status ce_batched(void* data, ce_dtype dtype, int64_t batches, int64_t batch_rows, int64_t columns,
                      int64_t batch_stride, int64_t row_stride, ce_tensor* view) {
   return guarded([&] {
-    require_pointer("view", view, "where to put the tensor");
+    require_pointer("view", view, "an address for the tensor");
     *view = to_c(ce::batched(data, dtype_from("batched", dtype), batches, batch_rows, columns, batch_stride,
                              row_stride));
   });

@@ -104,7 +104,7 @@ bool BulkInsert::is_new(std::string_view identity) {
     std::uint64_t value = 0;
     const char *begin = identity.data() + first, *end = begin + half;
     if (identity.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
-      throw SQLite::Exception("an identity is no digest", SQLITE_CONSTRAINT);
+      throw SQLite::Exception("an identity is not a digest", SQLITE_CONSTRAINT);
     return value;
   };
   return last_count_->identities.insert({number(0), number(half)}).second;
@@ -140,7 +140,7 @@ std::int64_t BulkInsert::environment_id(std::string_view text) {
   std::int64_t id = 0;
   if (Query known(select_environment_, name); known.next()) {
     if (known.text_view(1) != text)
-      throw SQLite::Exception("an environment is not that of its digest", SQLITE_CONSTRAINT);
+      throw SQLite::Exception("an environment does not match its digest", SQLITE_CONSTRAINT);
     id = known.integer(0);
   } else {
     Query(insert_environment_, name, last_environment_).run();

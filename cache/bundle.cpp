@@ -155,14 +155,14 @@ BundledDecision bundled_decision(const json& object) {
     throw InvalidArgument("why", fmt::format("{} bytes long", decision.why.size()),
                           fmt::format("{} at most", longest_why));
   if (decision.pinned && decision.why.empty())
-    throw InvalidArgument("why", "empty", "the reason of a decision that is pinned");
+    throw InvalidArgument("why", "empty", "the reason for the pinned decision");
   const json& median = bundled_value(object, "median_us");
   const bool is_timed = !median.is_null();
   if (is_timed && !median.is_number())
     throw InvalidArgument("median_us", line_of(median).substr(0, 80), "a number, or null");
   if (is_timed) decision.median_us = median.get<double>();
   if (!is_timed && !decision.pinned)
-    throw InvalidArgument("median_us", "null", "a number, where the decision is not pinned");
+    throw InvalidArgument("median_us", "null", "a number, because the decision is not pinned");
   Measurement measurement = as_measurement(decision);
   if (!is_timed) measurement.outcome = Outcome::quarantined;  // as possible.hpp requires of an untimed config
   expect_possible(measurement);
@@ -199,21 +199,22 @@ Bundle read_bundle(std::string_view text, const std::string& name) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++number;
-    if (has_ended) fail("behind the end of the bundle", fmt::format("nothing after line {}", number - 1));
+    if (has_ended) fail("after the end of the bundle", fmt::format("nothing after line {}", number - 1));
     if (number == 1) {
       if (line != first_line_of_bundle())
-        fail(is_bundle(line) ? "the beginning of another version's bundle" : "no beginning of a bundle",
-             first_line_of_bundle());
+        fail(
+            is_bundle(line) ? "the first line of another version's bundle" : "not the first line of a bundle",
+            first_line_of_bundle());
       continue;
     }
     try {
       const json object = parse_json<json>(line, {.most_bytes = std::size_t{256} << 20});
-      if (!object.is_object()) throw InvalidArgument("the line", "no object", "a JSON object");
+      if (!object.is_object()) throw InvalidArgument("the line", "not an object", "a JSON object");
       if (object.contains("config")) {
         BundledDecision decision = bundled_decision(object);
         if (!bundle.decisions.empty() && order_of(bundle.decisions.back()) >= order_of(decision))
-          throw InvalidArgument("the decision", "out of order, or there twice",
-                                "one for each key, by device and then by problem");
+          throw InvalidArgument("the decision", "out of order or given twice",
+                                "one decision for each key, in the order of devices and then of problems");
         bundle.decisions.push_back(std::move(decision));
       } else if (object.contains("binary")) {
         bundle.binaries.push_back(
@@ -227,12 +228,12 @@ Bundle read_bundle(std::string_view text, const std::string& name) {
       throw InvalidArgument(fmt::format("line {} of {}: {}", number, name, error.argument()), error.value(),
                             error.expected());
     } catch (const json::exception& error) {
-      fail("no JSON", error.what());
+      fail("not JSON", error.what());
     }
   }
   if (number == 0)
-    throw InvalidArgument(name, "empty", "a bundle, which begins with " + first_line_of_bundle());
-  if (!has_ended) fail("not the end of a bundle, but the last line", end_of_bundle(bundle).dump());
+    throw InvalidArgument(name, "empty", "a bundle, whose first line is " + first_line_of_bundle());
+  if (!has_ended) fail("the last line, but not the end of a bundle", end_of_bundle(bundle).dump());
   return bundle;
 }
 
@@ -242,13 +243,14 @@ BundleFile read_bundle_file(const fs::path& path) {
   if (error == std::errc::no_such_file_or_directory) throw NotFound("there is no file " + path.string());
   if (error) throw DatabaseError(fmt::format("{} cannot be read ({})", path.string(), error.message()));
   if (size > most_bytes_of_bundle)
-    throw DatabaseError(fmt::format("{} has {} bytes; expected a bundle of {} at most", path.string(), size,
-                                    most_bytes_of_bundle));
+    throw DatabaseError(fmt::format("{} has {} bytes; expected a bundle of at most {} bytes", path.string(),
+                                    size, most_bytes_of_bundle));
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file || file.peek() != std::ifstream::traits_type::eof())
-    throw DatabaseError(fmt::format("{} cannot be read to its end, or is being written", path.string()));
+    throw DatabaseError(
+        fmt::format("{} cannot be read to its end, or another program is writing it", path.string()));
   // Verifies these bytes: the file may change at any moment.
   BundleFile found;
   if (const auto trust = environment_variable("CE_TRUST")) {
@@ -256,7 +258,7 @@ BundleFile read_bundle_file(const fs::path& path) {
       static_cast<void>(signer_of(text, signature_of(path), *trust));
       found.is_vouched_for = true;
     } catch (const Error& refusal) {
-      throw DatabaseError(fmt::format("{} is not believed: {}", path.string(), refusal.what()));
+      throw DatabaseError(fmt::format("{} is not trusted: {}", path.string(), refusal.what()));
     }
   }
   found.bundle = read_bundle(text, path.string());

@@ -53,7 +53,7 @@ Cache::~Cache() = default;
 Cache Cache::open(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   try {
-    if (path.empty()) throw DatabaseError("no place for the tuning database is known: set CE_DB or HOME");
+    if (path.empty()) throw DatabaseError("there is no path for the tuning database: set CE_DB or HOME");
     impl->mends = true;
     impl->path = fs::absolute(path);
     std::error_code none;
@@ -151,7 +151,7 @@ Status Cache::status() const {
   if (!impl_->path.empty()) status.file_bytes = bytes_on_disk(impl_->path);
   if (impl_->refused != nullptr) {
     status.persistent = false;
-    status.problem = fmt::format("{} refuses to be written ({}); what was measured since is in memory only",
+    status.problem = fmt::format("{} cannot be written ({}); new measurements are only in memory",
                                  impl_->path.string(), impl_->refusal);
   }
   impl_->read([&](Store& source) {
@@ -178,9 +178,9 @@ void Cache::flush(std::chrono::seconds patience) const {
     } catch (const std::exception& error) {
       if (!is_locked(error) || steady_clock::now() >= deadline) return;
     }
-    log_once(LogLevel::warning,
-             fmt::format("{} is locked by another process: waiting for up to {} s, to write what it refused",
-                         impl_->path.string(), patience.count()));
+    log_once(LogLevel::warning, fmt::format("{} is locked by another process: ce waits for up to {} s, to "
+                                            "write the measurements that are only in memory",
+                                            impl_->path.string(), patience.count()));
   }
 }
 
@@ -325,7 +325,8 @@ std::optional<TuningLock> Cache::try_tuning_lock(const Key& key) const {
   } catch (const DatabaseError& error) {
     log_once(
         LogLevel::warning,
-        fmt::format("processes cannot agree on which of them tunes a problem ({}): each does", error.what()));
+        fmt::format("processes cannot agree on which of them tunes a problem ({}), so each of them tunes it",
+                    error.what()));
     return TuningLock::unguarded();
   }
 }

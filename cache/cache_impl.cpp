@@ -53,14 +53,15 @@ void mark_examined(const fs::path& database) {
 }  // namespace
 
 std::string Cache::Impl::unreadable(const std::exception& error) const {
-  return fmt::format("cannot read the tuning database {} ({}): going on without what it holds", path.string(),
-                     error.what());
+  return fmt::format("cannot read the tuning database {} ({}): ce continues without its content",
+                     path.string(), error.what());
 }
 
 void Cache::Impl::end_refusal() {
   refused.reset();
   log(LogLevel::info,
-      fmt::format("{} can be written again: what it had refused is in it now", path.string()));
+      fmt::format("{} can be written again, and now contains the measurements that were only in memory",
+                  path.string()));
 }
 
 void Cache::Impl::deliver() {
@@ -137,8 +138,9 @@ std::optional<std::vector<std::byte>> Cache::Impl::binary(const std::string& com
     const std::string writer = other_writer();
     if (writer.empty()) return;
     found.reset();
-    log_once(LogLevel::info, fmt::format("compiled kernels in {} are not used, as {}: they are compiled here",
-                                         path.string(), writer));
+    log_once(LogLevel::info,
+             fmt::format("ce does not use the compiled kernels in {}, because {}: it compiles them again",
+                         path.string(), writer));
   });
   return found;
 }
@@ -242,16 +244,14 @@ std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
 }
 
 void Cache::Impl::degrade(const std::string& cause) {
-  problem = cause + "; until then, new measurements last as long as this process";
+  problem = cause + "; until then, new measurements are lost when this process ends";
 }
 
 void Cache::Impl::say_if_empty() {
   if (!persistent || store->counts().measurements > 0) return;
-  log_once(
-      LogLevel::warning,
-      fmt::format("the tuning database {} is empty: a copy of one in use needs the file {}-wal beside it, or "
-                  "ce-tune db vacuum before",
-                  path.string(), path.filename().string()));
+  log_once(LogLevel::warning, fmt::format("the tuning database {} is empty: to copy a database in use, also "
+                                          "copy the file {}-wal, or run ce-tune db vacuum before",
+                                          path.string(), path.filename().string()));
 }
 
 Cache::Impl::~Impl() {

@@ -135,11 +135,10 @@ void Cache::Impl::write(Action action) {
   } catch (const std::exception& error) {
     retry_at = std::chrono::steady_clock::now() + pause_after_failure;
     refusal = error.what();
-    log_once(
-        LogLevel::warning,
-        fmt::format("cannot write to the tuning database {} ({}){}: new results are kept in memory, and the "
-                    "file is tried again every {} s",
-                    path.string(), error.what(), limit_on_files(), pause_after_failure.count()));
+    log_once(LogLevel::warning,
+             fmt::format("cannot write to the tuning database {} ({}){}: ce keeps new results in memory, and "
+                         "tries to write them every {} s",
+                         path.string(), error.what(), limit_on_files(), pause_after_failure.count()));
   }
   try {
     if (refused == nullptr) refused = Store::in_memory();

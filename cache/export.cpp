@@ -185,7 +185,7 @@ void visit_export(std::istream& in, const std::string& name,
     } catch (const std::exception& error) {
       const bool is_cut = line.number == number && reader.is_at_end();
       if (is_cut) return;  // the missing end is reported below
-      throw InvalidArgument(fmt::format("line {} of {}", line.number, name), "no measurement",
+      throw InvalidArgument(fmt::format("line {} of {}", line.number, name), "not a measurement",
                             fmt::format("a JSON object ({})", error.what()));
     }
     digests += line.digest;
@@ -201,21 +201,21 @@ void visit_export(std::istream& in, const std::string& name,
     }
     lines.finish();
     if (is_long) fail("too long", fmt::format("{} bytes at most", longest_line));
-    if (has_ended) fail("behind the end of the export", fmt::format("nothing after line {}", number - 1));
+    if (has_ended) fail("after the end of the export", fmt::format("nothing after line {}", number - 1));
     if (number == 1) {
-      if (line != first.dump()) fail("no beginning of an export", first.dump());
+      if (line != first.dump()) fail("not the first line of an export", first.dump());
       continue;
     }
     // The digest shows that a value was changed, but not in which line.
     if (line != last_line(count, digests))
-      fail("no end of the lines before it: one of them, or it, was changed, added or taken out",
+      fail("an end that does not match the lines before it: a line was changed, added or removed",
            last_line(count, digests));
     has_ended = true;
   }
   lines.finish();
   if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
-  if (number == 0) throw InvalidArgument(name, "empty", "an export, which begins with " + first.dump());
-  if (!has_ended) fail("no end of an export, but the last line", last_line(count, digests));
+  if (number == 0) throw InvalidArgument(name, "empty", "an export, whose first line is " + first.dump());
+  if (!has_ended) fail("the last line, but not the end of an export", last_line(count, digests));
 }
 
 std::size_t announced_measurements(std::istream& in) {

@@ -62,7 +62,7 @@ std::optional<FileLock> FileLock::take(const std::filesystem::path& file,
     lock.descriptor_ = OwnDescriptor([&] { return open_or_create(file, database); });
     if (lock.descriptor_.get() < 0) fail(file, "open");
     struct stat status {};
-    if (::fstat(lock.descriptor_.get(), &status) != 0) fail(file, "look at");
+    if (::fstat(lock.descriptor_.get(), &status) != 0) fail(file, "examine");
     if (!is_acceptable(database, status))
       throw DatabaseError(fmt::format("{} belongs to user {}", file.string(), status.st_uid));
     while (::flock(lock.descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -85,8 +85,7 @@ std::string dangling_link(const std::filesystem::path& path) {
   if (!fs::is_symlink(fs::symlink_status(path, ignored)) ||
       fs::status(path, ignored).type() != fs::file_type::not_found)
     return {};
-  return fmt::format("a symbolic link to {}, where there is no file",
-                     fs::read_symlink(path, ignored).string());
+  return fmt::format("a symbolic link to {}, which does not exist", fs::read_symlink(path, ignored).string());
 }
 
 std::filesystem::path real_path(const std::filesystem::path& path) {
@@ -109,16 +108,19 @@ std::string excess_of_name(const std::filesystem::path& database, std::string_vi
   const std::size_t most_in_name = longest_name(path.parent_path());
   for (const fs::path& part : path.parent_path())
     if (part.string().size() > most_in_name)
-      return fmt::format("the name of one of its folders has {} bytes, and {} are possible there",
+      return fmt::format("the name of one of its folders has {} bytes, but the file system allows {} at most",
                          part.string().size(), most_in_name);
   if (const std::size_t bytes = path.filename().string().size(); bytes + longest.size() > most_in_name)
-    return fmt::format("its name has {} bytes, and {} leave room for those of the files beside it", bytes,
-                       most_in_name - std::min(most_in_name, longest.size()));
+    return fmt::format(
+        "its name has {} bytes, but {} at most are possible, because the names of files beside it are longer",
+        bytes, most_in_name - std::min(most_in_name, longest.size()));
   const sqlite3_vfs* system = sqlite3_vfs_find(nullptr);
   const std::size_t most = system == nullptr ? PATH_MAX : static_cast<std::size_t>(system->mxPathname);
   if (const std::size_t bytes = path.string().size(); bytes + longest.size() > most)
-    return fmt::format("its path has {} bytes, and {} leave SQLite room for those of the files beside it",
-                       bytes, most - longest.size());
+    return fmt::format(
+        "its path has {} bytes, but {} at most are possible, because SQLite's paths of files beside it are "
+        "longer",
+        bytes, most - longest.size());
   return {};
 }
 

@@ -65,7 +65,7 @@ void KeyRows::expect_whole(Lines lines) {
     if (!has_identity(row.measurement, row.identity, line)) refuse_changed(created_at, other_identity);
     if (row.measurement.outcome != name(Outcome::measured) &&
         row.measurement.outcome != name(Outcome::quarantined))
-      refuse_changed(created_at, "its outcome is none");
+      refuse_changed(created_at, "its outcome is unknown");
     if (lines == Lines::kept) row.line = texts_.keep(line);
     if (row.environment->values) continue;
     try {

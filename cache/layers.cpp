@@ -46,11 +46,11 @@ Layer layer_at(const std::string& name, const fs::path& path, const char* variab
     const bool is_bundle = is_bundle_file(layer.path);
     if (!is_bundle && environment_variable("CE_TRUST") && fs::exists(layer.path))
       throw DatabaseError(layer.path.string() +
-                          " is no bundle with a signature; expected one, as CE_TRUST is set");
+                          " is not a bundle; expected a bundle with a signature, because CE_TRUST is set");
     layer.cache = is_bundle ? Cache::of_bundle(layer.path) : Cache::open_to_read(layer.path);
   } catch (const std::exception& error) {
     layer.problem = advice_for(variable, error.what());
-    log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, layer.problem));
+    log_once(LogLevel::warning, fmt::format("the database of {} is not used: {}", variable, layer.problem));
   }
   return layer;
 }
@@ -61,7 +61,7 @@ Layer built_in() {
     layer.cache = Cache::of_export(shipped_winners());
   } catch (const std::exception& error) {
     layer.problem = error.what();
-    log_once(LogLevel::warning, fmt::format("the winners that ship with ce are left out: {}", error.what()));
+    log_once(LogLevel::warning, fmt::format("the winners that ship with ce are not used: {}", error.what()));
   }
   return layer;
 }

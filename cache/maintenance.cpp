@@ -143,7 +143,7 @@ class Maintenance::Draft {
  private:
   /// An error with the message of errno.
   [[noreturn]] void fail() const {
-    throw DatabaseError(fmt::format("cannot put a new database in the place of {} ({})", target_.string(),
+    throw DatabaseError(fmt::format("cannot replace {} with a new database ({})", target_.string(),
                                     std::generic_category().message(errno)));
   }
   static fs::path path_beside(const fs::path& of) {
@@ -231,9 +231,10 @@ auto Maintenance::fill(const Action& action) {
 
 void Maintenance::expect_own_binaries() {
   if (const std::string writer = other_writer_of(path_); !writer.empty())
-    throw DatabaseError(fmt::format(
-        "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
-        path_.string(), writer));
+    throw DatabaseError(
+        fmt::format("compiled kernels are not copied from {}, because {}: merge without them, or make your "
+                    "own copy of the file and merge that",
+                    path_.string(), writer));
 }
 
 std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> others, bool with_binaries) {
@@ -314,14 +315,15 @@ Maintenance::Mended Maintenance::mend(const fs::path& path) {
     Maintenance database = open(file);
     const std::int64_t removed = database.run([&] { return database.store_->remove_damaged_binaries(); });
     result.done = fmt::format(
-        "{} taken out of {}: compiled again when needed",
+        "{} removed from {}; ce compiles what it needs again",
         removed == 1 ? "1 compiled kernel" : fmt::format("{} compiled kernels", removed), file.string());
     return result;
   }
   const Repair done = repair(file, id, result.damages.front());
   if (done.memory != nullptr) throw DatabaseError(done.report);
-  result.done = done.report.empty() ? fmt::format("another process has set {} aside meanwhile", file.string())
-                                    : done.report;
+  result.done = done.report.empty()
+                    ? fmt::format("another process has set {} aside in the meantime", file.string())
+                    : done.report;
   return result;
 }
 

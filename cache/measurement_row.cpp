@@ -83,8 +83,9 @@ bool has_identity(const MeasurementView& measurement, std::string_view identity,
 }
 
 void refuse_changed(std::string_view created_at, std::string_view problem) {
-  throw SQLite::Exception(fmt::format("a measurement of {} is not what was written: {}", created_at, problem),
-                          SQLITE_CORRUPT);
+  throw SQLite::Exception(
+      fmt::format("a measurement of {} has changed since it was written: {}", created_at, problem),
+      SQLITE_CORRUPT);
 }
 
 Measurement read_measurement(const Query& row, MetEnvironments& met) {

@@ -64,7 +64,7 @@ class MetEnvironments {
 [[nodiscard]] bool has_identity(const MeasurementView& measurement, std::string_view identity,
                                 std::string& line);
 /// Why it does not match, as an error.
-inline constexpr std::string_view other_identity = "its digest is another";
+inline constexpr std::string_view other_identity = "its digest does not match";
 /// \throws SQLite::Exception with SQLITE_CORRUPT
 [[noreturn]] void refuse_changed(std::string_view created_at, std::string_view problem);
 

@@ -50,10 +50,10 @@ void require_regular_file(const fs::path& path) {
     throw DatabaseError(fmt::format("cannot open {} ({}): name another file ({})", path.string(),
                                     error.message(), ways_to_name_it));
   if (const std::string link = dangling_link(path); !link.empty())
-    throw DatabaseError(fmt::format("{} is {}: create one there, or name another file ({})", path.string(),
+    throw DatabaseError(fmt::format("{} is {}: create that file, or name another file ({})", path.string(),
                                     link, ways_to_name_it));
   throw DatabaseError(
-      fmt::format("{} is no regular file: name another file ({})", path.string(), ways_to_name_it));
+      fmt::format("{} is not a regular file: name another file ({})", path.string(), ways_to_name_it));
 }
 
 /// Switching the mode does not wait for the connection's busy timeout, so this function does.
@@ -105,12 +105,9 @@ void use_journal(SQLite::Database& database, const fs::path& path, std::string_v
     return;
   }
   use_rollback_journal(database);
-  log_once(
-      LogLevel::info,
-      fmt::format(
-          "{} is on a network file system ({}): SQLite keeps a rollback journal there, and processes that "
-          "write wait for each other",
-          path.string(), network));
+  log_once(LogLevel::info, fmt::format("{} is on a network file system ({}): SQLite uses a rollback journal, "
+                                       "and processes that write wait for each other",
+                                       path.string(), network));
 }
 
 /// Sets whether the last connection that closes copies the log into the file, which changes the file.
@@ -147,10 +144,10 @@ std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
   const bool has_tables = require_ours(*database, path);
   // SQLite knows that only after reading something.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
-    throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
+    throw SQLite::Exception("its header forbids writing to every current version of SQLite", SQLITE_CORRUPT);
   // The log, which is now open, is found by its name: it could belong to the new file at the path.
   if (has_moved(*database))
-    throw SQLite::Exception("another file has taken its place meanwhile", SQLITE_BUSY);
+    throw SQLite::Exception("another file has replaced it in the meantime", SQLITE_BUSY);
   set_checkpoint_on_close(*database, true);
   if (!has_tables && if_empty == IfEmpty::refuse) throw nothing_in(path);
   use_journal(*database, path, network);
@@ -188,10 +185,9 @@ void require_no_log(const fs::path& path, int code) {
   if (!foreign_log_of(path).empty()) return;
   const std::string file = real_path(path).string();
   if (fingerprint(file + "-wal")[0] > 0)
-    throw SQLite::Exception("commits wait in its -wal file, which cannot be opened here", code);
+    throw SQLite::Exception("its -wal file contains commits, but cannot be opened", code);
   if (fingerprint(file + "-journal")[0] > 0)
-    throw SQLite::Exception(
-        "a commit that did not end waits in its -journal file, which cannot be opened here", code);
+    throw SQLite::Exception("its -journal file contains an unfinished commit, but cannot be opened", code);
 }
 
 /// Whether SQLite may have lacked the right or the space to create its own files beside an intact database: the index
@@ -260,11 +256,10 @@ std::unique_ptr<Store> reader(Database database, const fs::path& path) {
 }  // namespace
 
 Damaged::Damaged(const fs::path& path, std::string cause)
-    : DatabaseError(
-          fmt::format("{} is damaged or lacks tables that it should have ({}): ce-tune db verify "
-                      "--repair, or the next program that tunes with it, sets it aside and keeps what can be "
-                      "read of it",
-                      path.string(), cause)),
+    : DatabaseError(fmt::format(
+          "{} is damaged or lacks some of its tables ({}): ce-tune db verify --repair, or the next program "
+          "that tunes with it, sets it aside and copies all that can be read into a new database",
+          path.string(), cause)),
       cause_(std::move(cause)) {}
 
 void create_empty(const fs::path& path) {
@@ -301,24 +296,25 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
   switch (code_of(error)) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-      return fmt::format("{} is damaged or no tuning database ({}): move it away, or name another file ({})",
-                         path.string(), error.what(), ways_to_name_it);
+      return fmt::format(
+          "{} is damaged or not a tuning database ({}): move it away, or name another file ({})",
+          path.string(), error.what(), ways_to_name_it);
     case SQLITE_ERROR:
-      return fmt::format("{} lacks tables that it should have ({}): move it away, or name another file ({})",
+      return fmt::format("{} lacks some of its tables ({}): move it away, or name another file ({})",
                          path.string(), error.what(), ways_to_name_it);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return fmt::format(
-          "{} is locked by another process for more than {} s ({}): end that process, or name "
-          "another file ({})",
+          "another process has locked {} for more than {} s ({}): end that process, or name another file "
+          "({})",
           path.string(), busy_timeout.count() / 1000, error.what(), ways_to_name_it);
     case SQLITE_IOERR:
       return fmt::format(
-          "cannot read or write {} ({}){}: its disk is full, or failing; free some space, or name a file "
-          "on another disk ({})",
+          "cannot read or write {} ({}){}: its disk is full or failing; free some space, or name a file on "
+          "another disk ({})",
           path.string(), error.what(), limit_on_files(), ways_to_name_it);
     case SQLITE_FULL:
-      return fmt::format("no space is left for {} ({}): free some, or name a file on another disk ({})",
+      return fmt::format("no space is left for {} ({}): free some space, or name a file on another disk ({})",
                          path.string(), error.what(), ways_to_name_it);
     default:
       if (const std::string excess = excess_of_name(path, longest_of_sqlite); !excess.empty())
@@ -347,17 +343,17 @@ Opened open_file(const fs::path& path, IfEmpty if_empty) {
       Opened copy = read_copy(path, if_empty);
       if (const std::string excess = excess_of_name(path, longest_of_sqlite); !excess.empty()) {
         copy.problem =
-            fmt::format("{} is read but cannot be written: {}: rename it, or name another file ({})",
+            fmt::format("{} can be read but cannot be written: {}: rename it, or name another file ({})",
                         path.string(), excess, ways_to_name_it);
         return copy;
       }
       const bool lacks_space = code_of(error) == SQLITE_FULL || code_of(error) == SQLITE_IOERR;
       const char* remedy = lacks_space                     ? "free some space"
-                           : code_of(error) == SQLITE_PERM ? "have that file removed by who owns it"
+                           : code_of(error) == SQLITE_PERM ? "ask the owner of that file to remove it"
                                                            : "make it and its folder writable";
-      copy.problem =
-          fmt::format("{} is read but cannot be written ({}){}: {}, or name another file ({})", path.string(),
-                      error.what(), lacks_space ? limit_on_files() : "", remedy, ways_to_name_it);
+      copy.problem = fmt::format("{} can be read but cannot be written ({}){}: {}, or name another file ({})",
+                                 path.string(), error.what(), lacks_space ? limit_on_files() : "", remedy,
+                                 ways_to_name_it);
       return copy;
     }
   } catch (const SQLite::Exception& error) {

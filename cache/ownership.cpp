@@ -48,11 +48,11 @@ std::string other_writer(const fs::path& path, const struct stat& status) {
   const bool by_others =
       (status.st_mode & S_IWOTH) != 0 || ((status.st_mode & S_IWGRP) != 0 && !is_group_of_one(status.st_gid));
   const bool is_sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
-  return by_others && !is_sticky ? fmt::format("{} can be written by others", path.string()) : "";
+  return by_others && !is_sticky ? fmt::format("other users can write {}", path.string()) : "";
 }
 
 std::string cannot_look_at(const fs::path& path) {
-  return fmt::format("{} cannot be looked at ({})", path.string(), std::generic_category().message(errno));
+  return fmt::format("{} cannot be examined ({})", path.string(), std::generic_category().message(errno));
 }
 
 void push_parts(std::vector<fs::path>& rest, const fs::path& path) {
@@ -107,7 +107,7 @@ std::string other_writer_of(const fs::path& database) {
     const fs::path beside = file + suffix;
     struct stat status {};
     if (::lstat(beside.c_str(), &status) != 0) continue;
-    if (!S_ISREG(status.st_mode)) return fmt::format("{} is no regular file", beside.string());
+    if (!S_ISREG(status.st_mode)) return fmt::format("{} is not a regular file", beside.string());
     if (std::string found = other_writer(beside, status); !found.empty()) return found;
   }
   return {};

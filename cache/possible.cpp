@@ -79,7 +79,8 @@ void expect_date(std::string_view text) {
   const bool holds = is_time(text) && within(number(5), 1, 12) && within(number(8), 1, 31) &&
                      within(number(11), 0, 23) && within(number(14), 0, 59) && within(number(17), 0, 60);
   if (!holds)
-    throw InvalidArgument("created_at", fmt::format("\"{}\"", text), "a time as 2026-11-21T12:13:58.797Z");
+    throw InvalidArgument("created_at", fmt::format("\"{}\"", text),
+                          "a time such as 2026-11-21T12:13:58.797Z");
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ void expect_possible(const MeasurementView& m) {
   expect_within("bytes", m.bytes, least, most_bytes);
   expect_within("rows", m.rows, least, most_rows);
   expect(!measured || m.rows <= m.bytes, "rows", m.rows,
-         [&] { return fmt::format("1 to {}, as many bytes as they move", m.bytes); });
+         [&] { return fmt::format("1 to {}, the number of bytes that they move", m.bytes); });
   expect_figures(m);
   expect_within("registers", m.registers, 0, most_registers);
   expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);

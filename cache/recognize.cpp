@@ -28,10 +28,10 @@ bool is_of_version(SQLite::Database& database, int version) {
 DatabaseError of_another_version(const std::filesystem::path& path, int version) {
   const bool is_newer = version > schema_version;
   return DatabaseError(
-      fmt::format("{} was written by {} version of ce (schema {}, this one knows schema {}): {}, or name "
-                  "another file ({})",
+      fmt::format("{} was written by {} version of ce (schema {}, but this version has schema {}): {}, or "
+                  "name another file ({})",
                   path.string(), is_newer ? "a newer" : "an older", version, schema_version,
-                  is_newer ? "upgrade ce" : "use that version of ce for it", ways_to_name_it));
+                  is_newer ? "upgrade ce" : "use that version of ce", ways_to_name_it));
 }
 
 constexpr std::size_t id_at = 68, shortest_header = id_at + 4;

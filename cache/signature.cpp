@@ -26,7 +26,7 @@ ProgramEnd ssh_keygen(std::vector<std::string> words, std::string_view input) {
   try {
     return run_program(arguments, input, {.time = 30s});
   } catch (const Unsupported& error) {
-    throw Unsupported(fmt::format("signatures need ssh-keygen, of OpenSSH 8.1 or later: {}", error.what()));
+    throw Unsupported(fmt::format("signatures need ssh-keygen of OpenSSH 8.1 or later: {}", error.what()));
   }
 }
 
@@ -45,10 +45,10 @@ fs::path signature_of(const fs::path& file) { return file.string() + ".sig"; }
 
 std::string sign(std::string_view text, const fs::path& key) {
   std::error_code none;
-  if (!fs::exists(key, none)) throw NotFound("there is no key " + key.string());
+  if (!fs::exists(key, none)) throw NotFound("there is no key file " + key.string());
   const ProgramEnd end = ssh_keygen({"sign", "-f", fs::absolute(key).string(), "-n", name_space}, text);
   if (!end.succeeded())
-    throw DatabaseError(fmt::format("ssh-keygen does not sign with {}: {}", key.string(), said(end)));
+    throw DatabaseError(fmt::format("ssh-keygen cannot sign with {}: {}", key.string(), said(end)));
   return end.output;
 }
 
@@ -56,16 +56,17 @@ std::string signer_of(std::string_view text, const fs::path& signature, const fs
   std::error_code none;
   if (!fs::is_regular_file(allowed_signers, none))
     throw DatabaseError(
-        fmt::format("{}, which is to name who is believed, is no file", allowed_signers.string()));
+        fmt::format("{}, which must list the trusted signers, is not a file", allowed_signers.string()));
   if (const std::string writer = other_writer_of(allowed_signers); !writer.empty())
-    throw DatabaseError(fmt::format("no one is believed by {}, as {}", allowed_signers.string(), writer));
+    throw DatabaseError(fmt::format("the list of trusted signers {} is not used, because {}",
+                                    allowed_signers.string(), writer));
   if (!fs::is_regular_file(signature, none))
     throw DatabaseError(fmt::format("it has no signature: there is no file {}", signature.string()));
   const ProgramEnd found =
       ssh_keygen({"find-principals", "-s", signature.string(), "-f", allowed_signers.string()}, "");
   if (!found.succeeded())
-    throw DatabaseError(fmt::format("its signature {} is of no one whom {} names ({})", signature.string(),
-                                    allowed_signers.string(), said(found)));
+    throw DatabaseError(fmt::format("its signature {} is not from a signer that {} lists ({})",
+                                    signature.string(), allowed_signers.string(), said(found)));
   std::istringstream principals(found.output);
   std::string last;
   for (std::string principal; std::getline(principals, principal);) {
@@ -75,7 +76,8 @@ std::string signer_of(std::string_view text, const fs::path& signature, const fs
     if (verified.succeeded()) return principal;
     last = said(verified);
   }
-  throw DatabaseError(fmt::format("its signature {} is not of this text ({})", signature.string(), last));
+  throw DatabaseError(
+      fmt::format("its signature {} does not match this text ({})", signature.string(), last));
 }
 
 }  // namespace ce::cache

@@ -88,7 +88,7 @@ class FoundKey {
   FoundKey(SQLite::Statement& select, const Key& key) : query_(select, key.problem, key.device, key.id()) {
     if (!query_.next()) return;
     id_ = query_.integer(0);
-    if (query_.integer(1) != 0) throw SQLite::Exception("an index has lost a key", SQLITE_CORRUPT);
+    if (query_.integer(1) != 0) throw SQLite::Exception("an index lacks a key", SQLITE_CORRUPT);
   }
   /// Its row id; 0 if there is none.
   [[nodiscard]] std::int64_t id() const { return id_; }
@@ -189,13 +189,14 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
   const Finalist* chosen = choose(list);
   if (chosen == nullptr) return std::nullopt;
   Query row(prepared(select_row_), found.id(), key.problem, key.device, chosen->row);
-  if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
+  if (!row.next())
+    throw SQLite::Exception("an index names a measurement that does not exist", SQLITE_CORRUPT);
   MetEnvironments met;
   Measurement measurement = read_whole_measurement(row, met);
   if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
       measurement.stage != chosen->stage || measurement.rows != chosen->rows ||
       measurement.median_us != chosen->median_us)
-    throw SQLite::Exception("an index and the measurement that it names differ", SQLITE_CORRUPT);
+    throw SQLite::Exception("an index differs from the measurement that it names", SQLITE_CORRUPT);
   return measurement;
 }
 
@@ -277,10 +278,9 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
   if (!query.next()) return std::nullopt;
   Bytes image = query.blob(0);
   if (digest_of_binary(compile_key, image) != query.text(1)) {
-    log_once(LogLevel::warning,
-             fmt::format("the tuning database holds a damaged copy of binary {}: it is ignored, "
-                         "and replaced when the binary is compiled again",
-                         compile_key));
+    log_once(LogLevel::warning, fmt::format("the tuning database has a damaged copy of binary {}: ce ignores "
+                                            "it, and replaces it when it compiles the binary again",
+                                            compile_key));
     return std::nullopt;
   }
   return image;
@@ -321,7 +321,7 @@ std::int64_t Store::expect_whole(std::int64_t key_id) {
     FROM key_counts WHERE key_id = ?1)sql"),
               key_id);
   if (!query.next() || query.integer(0) != query.integer(1))
-    throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
+    throw SQLite::Exception("some measurements of a key are not found", SQLITE_CORRUPT);
   return query.integer(0);
 }
 
@@ -331,7 +331,7 @@ void Store::expect_all_listed() {
       (SELECT SUM(c.measurements) FROM key_counts AS c JOIN keys AS k ON k.id = c.key_id
        JOIN problems AS p ON p.id = k.problem_id JOIN device_models AS d ON d.id = k.device_model_id))sql"));
   if (!query.next() || query.integer(0) != query.integer(1))
-    throw SQLite::Exception("not all measurements are of keys that are found", SQLITE_CORRUPT);
+    throw SQLite::Exception("some measurements have a key that is not found", SQLITE_CORRUPT);
 }
 
 KeyRows Store::rows(const Key& key) { return read(key, select_of_key_); }

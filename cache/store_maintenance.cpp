@@ -182,7 +182,7 @@ void Store::expect_all_bytes() {
     if (file == nullptr || file->pMethods == nullptr) continue;  // a database in memory, or without a log
     const auto expect = [](int result) {
       if (result != SQLITE_OK && result != SQLITE_IOERR_SHORT_READ)
-        throw SQLite::Exception("a part of it cannot be read", result);
+        throw SQLite::Exception("part of it cannot be read", result);
     };
     sqlite3_int64 size = 0;
     expect(file->pMethods->xFileSize(file, &size));
@@ -197,7 +197,7 @@ std::string Store::damaged_schema() {
   SQLite::Statement same(*database_, "SELECT 1 FROM sqlite_master WHERE name = ?1 AND sql = ?2");
   for (Query wanted(all); wanted.next();)
     if (!Query(same, wanted.text(0), wanted.text(1)).next())
-      return fmt::format("its {} is not what was created", wanted.text(0));
+      return fmt::format("its {} has changed since it was created", wanted.text(0));
   return {};
 }
 
@@ -211,7 +211,7 @@ std::string Store::first_damage(Depth depth) {
   if (depth != Depth::full) return {};
   SQLite::Statement counts(*database_, miscounted_keys);
   if (Query wrong(counts); wrong.next())
-    return fmt::format("its counts of key {} are not what its measurements say", wrong.text(0));
+    return fmt::format("its counts of key {} do not match its measurements", wrong.text(0));
   return {};
 }
 
@@ -245,12 +245,12 @@ std::vector<std::string> Store::damages() {
        [&](const Query& row) {
          const std::string compile_key = row.text(0);
          if (digest_of_binary(compile_key, row.blob(2)) != row.text(1))
-           found.push_back(fmt::format("{}{} is not that of its bytes", damaged_binary, compile_key));
+           found.push_back(fmt::format("{}{} does not match its bytes", damaged_binary, compile_key));
        });
   each("environments", "SELECT id, digest, json FROM environments ORDER BY id", [&](const Query& row) {
     if (digest({row.text(2)}) != row.text(1))
       found.push_back(
-          fmt::format("environments: the digest of row {} is not that of its text", row.integer(0)));
+          fmt::format("environments: the digest of row {} does not match its text", row.integer(0)));
   });
   MetEnvironments met;
   each("measurements",
@@ -258,11 +258,11 @@ std::vector<std::string> Store::damages() {
                    measurement_tables),
        [&](const Query& row) {
          if (!is_whole(row, met))
-           found.push_back(fmt::format("measurements: row {} of key {} is not what was written",
+           found.push_back(fmt::format("measurements: row {} of key {} has changed since it was written",
                                        row.integer(identity_column + 1), row.text(identity_column + 2)));
        });
   each("counts", miscounted_keys, [&](const Query& row) {
-    found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));
+    found.push_back(fmt::format("counts: the counts of key {} do not match its measurements", row.text(0)));
   });
   return found;
 }

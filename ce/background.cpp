@@ -36,7 +36,8 @@ bool Background::start_once() {
     id_ = thread_.get_id();
     return true;
   } catch (const std::system_error& error) {
-    log_once(LogLevel::warning, fmt::format("no thread can be started to tune in ({})", error.what()));
+    log_once(LogLevel::warning,
+             fmt::format("no thread for tuning in the background can be started ({})", error.what()));
     return false;
   }
 }

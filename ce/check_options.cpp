@@ -27,7 +27,7 @@ void check_options(const ContextOptions& options) {
   check_bytes("capture_bytes", options.capture_bytes);
   const auto& [allocate, release, state] = options.allocator;
   if ((allocate == nullptr) != (release == nullptr))
-    throw InvalidArgument("allocator", allocate == nullptr ? "release alone" : "allocate alone",
+    throw InvalidArgument("allocator", allocate == nullptr ? "only release" : "only allocate",
                           "both functions or neither");
 }
 

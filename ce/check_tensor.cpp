@@ -51,7 +51,7 @@ void check_strides(std::string_view name, const ConstTensor& tensor) {
   };
   const auto too_far = [&](std::string_view member, std::int64_t value) {
     return InvalidArgument(field(name, member), fmt::to_string(value),
-                           "so few that byte offsets fit into 64 bits");
+                           "a value for which byte offsets fit into 64 bits");
   };
   if (tensor.columns > 1) {  // row_step() multiplies these where the rows are contiguous
     if (tensor.column_stride < 1)
@@ -136,14 +136,14 @@ void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted,
 }
 
 void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits) {
-  if (tensor.dtype != DType::f32) check_dtype(name, tensor, logits, "that of logits, or f32");
+  if (tensor.dtype != DType::f32) check_dtype(name, tensor, logits, "the dtype of logits, or f32");
 }
 
 void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,
                       const ConstTensor& model) {
   if (tensor.rows != model.rows) {
     if (is_missing(tensor, model.rows))
-      refuse_missing(name, fmt::format("{} x {} elements, as {} has", model.rows, model.columns, other));
+      refuse_missing(name, fmt::format("{} x {} elements, like {}", model.rows, model.columns, other));
     if (is_missing(model, tensor.rows)) refuse_missing(other, fmt::format("rows like those of {}", name));
     throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows),
                           fmt::format("the {} rows of {}", model.rows, other));
@@ -151,7 +151,8 @@ void check_same_shape(std::string_view name, const ConstTensor& tensor, std::str
   if (tensor.columns != model.columns)
     throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns),
                           fmt::format("the {} columns of {}", model.columns, other));
-  if (tensor.dtype != model.dtype) check_dtype(name, tensor, model.dtype, fmt::format("that of {}", other));
+  if (tensor.dtype != model.dtype)
+    check_dtype(name, tensor, model.dtype, fmt::format("the dtype of {}", other));
 }
 
 bool is_vector(const ConstTensor& tensor, std::int64_t count) {

@@ -51,7 +51,7 @@ template <class Enum>
 /// \throws InvalidArgument if it equals Tensor{}
 inline void require(std::string_view name, const ConstTensor& tensor) {
   if (tensor.data == nullptr && tensor == Tensor{})
-    refuse_missing(name, "a tensor; one without rows says how many columns they would have");
+    refuse_missing(name, "a tensor; a tensor without rows must still have its number of columns");
 }
 
 /// "1 element", "8 elements".

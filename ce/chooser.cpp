@@ -97,7 +97,8 @@ const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
   if (in_log_sink()) {
     if (chosen != nullptr) return *chosen;
     throw Unsupported(
-        fmt::format("a log sink cannot choose a kernel for {}: a thread that chooses may wait for the sink",
+        fmt::format("a log sink must not make a call that chooses a kernel, here for {}: another thread that "
+                    "chooses may wait for the sink",
                     generator::title(problem)));
   }
   if (is_told_)
@@ -107,9 +108,10 @@ const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
     case Policy::lookup: return fallback(problem, stream, "the policy is lookup", false);
     case Policy::background:
       if (background_.has_stopped())
-        return fallback(problem, stream, "tuning in the background has ended", false);
+        return fallback(problem, stream, "tuning in the background has stopped", false);
       if (chosen == nullptr)
-        chosen = &fallback(problem, stream, "it is not tuned yet: the policy is background", true);
+        chosen = &fallback(problem, stream, "the problem is not tuned yet, because the policy is background",
+                           true);
       if (chosen->choice.provisional && !device_.capturing(stream))
         background_.add(generator::bucketed(problem), problem);
       return *chosen;
@@ -165,10 +167,10 @@ const PlanTable::Entry& Chooser::tuned(const Problem& problem, Stream stream) {
           return *chosen;
         }
       } catch (const OutOfMemory& error) {
-        log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
+        log_once(LogLevel::warning, fmt::format("{} is not tuned, because memory is short ({})",
                                                 generator::title(problem), error.what()));
         put_off(key, memory_again_after);
-        return fallback(problem, stream, "memory is too short to tune it", true);
+        return fallback(problem, stream, "there is not enough memory to tune the problem", true);
       }
       is_elsewhere = true;
     }
@@ -201,13 +203,13 @@ bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& 
 /// The problem keeps its current kernel.
 void Chooser::give_up(const Problem& problem, const std::string& reason) {
   const std::string title = generator::title(problem);
-  log_once(
-      LogLevel::warning,
-      fmt::format("{} could not be tuned in the background and stays with its default ({})", title, reason));
+  log_once(LogLevel::warning,
+           fmt::format("{} could not be tuned in the background and keeps its untuned kernel ({})", title,
+                       reason));
   try {
-    fallback(problem, no_stream, "its tuning has failed: " + reason, false);
+    fallback(problem, no_stream, "tuning of the problem has failed: " + reason, false);
   } catch (const std::exception& error) {
-    log_once(LogLevel::warning, fmt::format("{} has no other kernel either ({})", title, error.what()));
+    log_once(LogLevel::warning, fmt::format("{} has no untuned kernel either ({})", title, error.what()));
   }
 }
 
@@ -255,8 +257,9 @@ const PlanTable::Entry& Chooser::frozen(const Problem& problem, Stream stream) {
   if (const PlanTable::Entry* chosen = finished(problem, stream)) return *chosen;
   const std::lock_guard lock(looking_);
   if (const Known found = known(problem, stream, Wanted::winner); !found.unverified.empty())
-    throw Unsupported(fmt::format("the winner for {} is not used before this machine has verified it: {}",
-                                  generator::title(problem), found.unverified));
+    throw Unsupported(
+        fmt::format("the winner for {} cannot be used, because this machine has not verified it: {}",
+                    generator::title(problem), found.unverified));
   const std::string missing = fmt::format("{} (key {})", generator::title(problem), tuner_.key(problem).id());
   if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end()) missing_.push_back(missing);
   throw NotTuned(
@@ -274,13 +277,13 @@ const PlanTable::Entry& Chooser::fallback(const Problem& problem, Stream stream,
     return *before;
   Known best = known(problem, stream, Wanted::anything);
   if (!best.unverified.empty()) {
-    const std::string unverified = "what is known is not verified on this machine: " + best.unverified;
+    const std::string unverified = "this machine has not verified the known winner: " + best.unverified;
     if (before != nullptr && before->choice.reason.ends_with(unverified)) return *before;
     best = best_known(problem, unverified);
     best.choice.provisional = true;
   } else if (!best.is_winner) {
     if (best.kernel)
-      best.choice.reason += "; its tuning did not come to an end, and " + why;
+      best.choice.reason += "; its search is unfinished, and " + why;
     else
       best = best_known(problem, why);
     best.choice.provisional = provisional;
@@ -290,10 +293,11 @@ const PlanTable::Entry& Chooser::fallback(const Problem& problem, Stream stream,
 
 Chooser::Known Chooser::best_known(const Problem& problem, const std::string& why) {
   const auto [ranked, from_neighbours] = tuner_.untried(problem);
-  Choice choice{.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
+  Choice choice{.origin = Origin::fallback,
+                .reason = "the safe default: nothing similar was tuned, and " + why};
   if (from_neighbours)
     choice = {.origin = Origin::nearest,
-              .reason = "the most promising, by what is known of near problems; " + why};
+              .reason = "the most promising config by measurements of similar problems; " + why};
   tuner::Fallback found = tuner::fallback(device_, cache_, problem, ranked);
   compiled_ += found.compiled;
   shared_counters().fallback.fetch_add(1, std::memory_order_relaxed);
@@ -317,11 +321,12 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
       if (config == broken) throw;  // its quarantine could not be stored
       if (!compiles_another(problem, config)) throw;
       quarantine(problem, *decision, "does not compile: " + error.log(),
-                 fmt::format("does not compile here and is left out; its source is {}", error.source_path()));
+                 fmt::format("does not compile on this machine and is not used; its source is {}",
+                             error.source_path()));
     } catch (const WrongAnswer& error) {
       if (config == broken) throw;
       quarantine(problem, *decision, "wrong answer: " + error.mismatch,
-                 "gives a wrong answer here and is left out: " + error.mismatch);
+                 "gives a wrong answer on this machine and is not used: " + error.mismatch);
     }
     broken = config;
   }
@@ -365,8 +370,8 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .reason = tuner::kept_reason(reason),
               .environment = tuner::environment_now(device_),
               .created_at = std::max(utc_now(), winner.created_at)});  // clocks may differ
-  log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",
-                                          generator::title(problem), winner.config, said));
+  log_once(LogLevel::warning,
+           fmt::format("the known winner for {}, {}, {}", generator::title(problem), winner.config, said));
 }
 
 /// A winner from another machine or an import serves once this machine has found its answer right.
@@ -416,8 +421,9 @@ const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
     if (const auto refusal = tuner_.why_not(problem, config)) {
       why = *refusal;
     } else {
-      Known found = verified(problem, stream, build(problem, config),
-                             {.origin = Origin::told, .reason = "the rank that decides for all runs it"});
+      Known found =
+          verified(problem, stream, build(problem, config),
+                   {.origin = Origin::told, .reason = "the rank that decides for all ranks uses it"});
       if (found.kernel) return &put(problem, *std::move(found.kernel), std::move(found.choice));
       if (device_.capturing(stream)) return nullptr;  // a later call tries again
       why = found.unverified;
@@ -425,8 +431,9 @@ const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
   } catch (const Error& error) {
     why = error.what();
   }
-  log_once(LogLevel::warning, fmt::format("{}, which another rank runs for {}, does not serve here: {}",
-                                          known->second, generator::title(problem), why));
+  log_once(LogLevel::warning,
+           fmt::format("{}, which another rank uses for {}, cannot be used on this rank: {}", known->second,
+                       generator::title(problem), why));
   told_.erase(known);
   return nullptr;
 }

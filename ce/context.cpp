@@ -121,9 +121,8 @@ Request Context::Impl::bind(const Operation& operation, const typename Operation
 void Context::Impl::require_own_process() const {
   if (is_of_parent(number))
     throw Unsupported(
-        "this Context is of the process that forked this one, whose threads are not here; make another "
-        "Context, or "
-        "call ce::run(), which does");
+        "this Context belongs to the parent process, which forked this one, and a forked process lacks the "
+        "Context's threads; create a new Context in this process, or call ce::run(), which creates one");
 }
 
 /// Finds scratch memory and status, then launches.
@@ -151,9 +150,8 @@ void* Context::Impl::memory_of_ranks(Stream stream, const void* output, std::int
   std::call_once(ranks_began, [&] {
     if (stream != nullptr && device->capturing(stream))
       throw Unsupported(
-          "the first call of ranks that share the classes is being captured into a graph, where nothing can "
-          "be "
-          "allocated; make one such call before");
+          "the first call with classes shared by ranks is being captured into a graph, but it must allocate "
+          "memory; make one such call before the capture");
     of_ranks.emplace(*device, capture_bytes);
   });
   return of_ranks->get(stream, output, 4 * words).memory;
@@ -343,7 +341,9 @@ namespace {
 
 void require_not_captured(const runtime::Device& device, Stream stream) {
   if (device.capturing(stream))
-    throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
+    throw Unsupported(
+        "Context::check() has to wait for the stream, but the stream is being captured into a graph; call it "
+        "after the capture");
 }
 
 }  // namespace

@@ -130,8 +130,8 @@ void configure_default_context(const ContextOptions& options) {
   do {
     if (used_contexts(own->configured) != nullptr)
       throw Unsupported(
-          "configure_default_context(): a call has asked for a default Context already; configure it before "
-          "the first such call");
+          "configure_default_context(): an earlier call has already used the default Context; configure it "
+          "before the first call");
   } while (!of_process.compare_exchange_weak(own->configured, own.get(), std::memory_order_acq_rel));
   static_cast<void>(own.release());
 }

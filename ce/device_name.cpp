@@ -50,11 +50,10 @@ std::string default_device_name() {
 }
 
 void warn_of_host_device() {
-  log_once(
-      LogLevel::warning,
-      "no GPU here: kernels run on the host device, which shows whether they are right and is far slower "
-      "than other code on the CPU (ce-tune doctor says what a GPU lacks; the device \"host\", or "
-      "CE_DEVICE=host, asks for it)");
+  log_once(LogLevel::warning,
+           "no GPU was found: kernels run on the host device, which is for tests and far slower than other "
+           "code on the CPU (ce-tune doctor shows why there is no GPU; to choose the host device without "
+           "this warning, use the device \"host\" or CE_DEVICE=host)");
 }
 
 std::unique_ptr<runtime::Device> open_device(std::string_view text) {

@@ -70,11 +70,11 @@ LinearWorkspaces::Lent LinearWorkspaces::get(Stream stream, std::int64_t bytes, 
   const auto wanted = static_cast<std::size_t>(bytes);
   if (entry->buffer.size() < wanted) {
     if (capturing)
-      throw Unsupported(fmt::format(
-          "the call is captured into a graph and needs {} bytes of scratch memory, where nothing can be "
-          "allocated: give it "
-          "LinearCrossEntropy::Tensors::workspace, or make the same call on this stream once before",
-          bytes));
+      throw Unsupported(
+          fmt::format("the call is being captured into a graph and cannot allocate the {} bytes of scratch "
+                      "memory that it needs: set LinearCrossEntropy::Tensors::workspace, or make the same "
+                      "call on this stream once before the capture",
+                      bytes));
     if (entry->in_graphs) {
       entry->captured.push_back(std::move(entry->buffer));
       entry->in_graphs = false;
@@ -781,7 +781,8 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
     if (call.run() == nullptr) continue;  // no kernel computes exponentials correctly
     if (!call.is_settled()) {
       log(LogLevel::info,
-          fmt::format("{}: chunks do not race: a kernel is not tuned yet", LinearCrossEntropy::name));
+          fmt::format("{}: sizes of chunks are not compared, because a kernel is not tuned yet",
+                      LinearCrossEntropy::name));
       plans_.close(shape);
       return forget_targets_of_trials(context);
     }

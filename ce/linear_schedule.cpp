@@ -41,11 +41,13 @@ void check_rows(std::string_view name, const ConstTensor& tensor, const runtime:
   if (!is_floating(tensor.dtype))
     throw InvalidArgument(fmt::format("{}.dtype", name), text_of(tensor.dtype), "f32, f16 or bf16");
   if (tensor.batch_rows != 0 || (tensor.columns > 1 && tensor.column_stride != 1))
-    throw InvalidArgument(name, text_of_view(tensor), "rows of adjacent elements, evenly apart");
+    throw InvalidArgument(name, text_of_view(tensor),
+                          "rows of adjacent elements, with one distance between all rows");
 }
 
 void check_f32_or_own(std::string_view name, const ConstTensor& tensor, DType own, std::string_view whose) {
-  if (tensor.dtype != DType::f32) check_dtype(name, tensor, own, fmt::format("that of {}, or f32", whose));
+  if (tensor.dtype != DType::f32)
+    check_dtype(name, tensor, own, fmt::format("the dtype of {}, or f32", whose));
 }
 
 /// Checks vectors [tokens] of any dtype; CrossEntropy checks the rest.
@@ -59,7 +61,7 @@ void check_of_tokens(std::string_view name, const ConstTensor& tensor, std::int6
 void check_dtypes(const LinearCrossEntropy& operation, DType dtype) {
   if (const auto logits = operation.logits_dtype; logits && *logits != DType::f32 && *logits != dtype)
     throw InvalidArgument("logits_dtype", text_of(*logits),
-                          fmt::format("f32, or {}, that of hidden", name(dtype)));
+                          fmt::format("f32, or {}, the dtype of hidden", name(dtype)));
   if (operation.memory_budget < 0)
     throw InvalidArgument("memory_budget", fmt::to_string(operation.memory_budget), "0 or more");
   if (operation.chunk_tokens < 0)
@@ -194,7 +196,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   if (weight.columns != hidden.columns)
     throw InvalidArgument("weight.columns", fmt::to_string(weight.columns),
                           fmt::format("the {} columns of hidden", hidden.columns));
-  check_dtype("weight", weight, hidden.dtype, "that of hidden");
+  check_dtype("weight", weight, hidden.dtype, "the dtype of hidden");
   check_dtypes(operation, hidden.dtype);
   LinearShape shape{.tokens = hidden.rows,
                     .hidden = hidden.columns,
@@ -223,13 +225,13 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     check_rows("weight_grad", grad, device);
     check_f32_or_own("weight_grad", grad, weight.dtype, "weight");
     if (grad.rows > 1 && grad.row_step() != grad.columns)
-      throw InvalidArgument("weight_grad", text_of_view(grad), "rows that follow each other");
+      throw InvalidArgument("weight_grad", text_of_view(grad), "rows without gaps between them");
     shape.weight_grad = true;
     shape.weight_grad_dtype = grad.dtype;
   }
   if (is_given("bias_grad", tensors.bias_grad)) {
     if (tensors.bias.data == nullptr)
-      throw InvalidArgument("bias_grad.data", "set", "null where there is no bias");
+      throw InvalidArgument("bias_grad.data", "set", "null, because there is no bias");
     check_rows("bias_grad", tensors.bias_grad, device);
     check_vector("bias_grad", tensors.bias_grad, shape.classes);
     check_f32_or_own("bias_grad", tensors.bias_grad, tensors.bias.dtype, "bias");
@@ -240,7 +242,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     const DType own = shape.weight_grad ? shape.weight_grad_dtype : shape.dtype;
     if (*operation.accumulation != DType::f32 && *operation.accumulation != own)
       throw InvalidArgument("accumulation", text_of(*operation.accumulation),
-                            fmt::format("f32, or {}, that of weight_grad", name(own)));
+                            fmt::format("f32, or {}, the dtype of weight_grad", name(own)));
     (*operation.accumulation == DType::f32 ? shape.f32_accumulation : shape.own_accumulation) = true;
   }
 
@@ -265,20 +267,22 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     check_of_tokens(input.name, tensors.*input.member, shape.tokens, device);
   shape.has_loss = is_given("loss", tensors.loss);
   if (const ConstTensor& upstream = tensors.upstream; is_given("upstream", upstream)) {
-    if (!shape.gradient()) throw InvalidArgument("upstream.data", "set", "null where there is no gradient");
+    if (!shape.gradient())
+      throw InvalidArgument("upstream.data", "set", "null, because there is no gradient");
     check_tensor("upstream", upstream, device);
     shape.upstreams = is_vector(upstream, 1) ? 1 : shape.tokens;
     check_vector("upstream", upstream, shape.upstreams);
     check_f32_or("upstream", upstream, shape.logits);
-    if (shape.has_loss) check_dtype("upstream", upstream, tensors.loss.dtype, "that of loss");
+    if (shape.has_loss) check_dtype("upstream", upstream, tensors.loss.dtype, "the dtype of loss");
     shape.converts_upstream = shape.reduction != Reduction::none && upstream.dtype != DType::f32;
   }
   shape.upstream_of_tokens = shape.upstreams > 1;
   if (const auto valid_tokens = operation.valid_tokens) {
-    if (probabilities) throw InvalidArgument("valid_tokens", "set", "unset where targets are probabilities");
+    if (probabilities)
+      throw InvalidArgument("valid_tokens", "set", "unset, because targets are probabilities");
     if (*valid_tokens < 0 || *valid_tokens > shape.tokens)
       throw InvalidArgument("valid_tokens", fmt::to_string(*valid_tokens),
-                            fmt::format("0 to {}, all tokens", shape.tokens));
+                            fmt::format("0 to {}, the number of tokens", shape.tokens));
     shape.all_tokens = shape.tokens;
     shape.valid_tokens = *valid_tokens;
     // At least one, so that a call in which no token counts needs no special case.
@@ -309,10 +313,10 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   check_memory(tensors);
   if (shard != nullptr) {
     if (operation.exponentials.value_or(false))
-      throw InvalidArgument("exponentials", "true", "unset or false where ranks share the classes");
+      throw InvalidArgument("exponentials", "true", "unset or false, because ranks share the classes");
     if (shape.all_classes < shape.classes)
       throw InvalidArgument("classes", fmt::to_string(shape.all_classes),
-                            fmt::format("{} or more, the rows of weight", shape.classes));
+                            fmt::format("{} or more, the number of rows of weight", shape.classes));
     shape.f32_accumulation = !shape.own_accumulation;
     if (shape.chunk_tokens == 0) shape.chunk_tokens = chunk_of_ranks(shape, shard->communicator.size);
     return shape;
@@ -322,8 +326,9 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     shape.exponentials = exponentials_of(operation, tensors, shape, device);
   shape.wants_exponentials = operation.exponentials.value_or(false);
   if (shape.wants_exponentials && shape.gradient() && shape.tokens > 0 && !shape.exponentials)
-    throw InvalidArgument("exponentials", "true",
-                          "unset or false: they do not serve this call (LinearCrossEntropy::exponentials)");
+    throw InvalidArgument(
+        "exponentials", "true",
+        "unset or false, because this call cannot use them (see LinearCrossEntropy::exponentials)");
   if (shape.statistics || shape.exponentials) shape.multiprocessors = device.model().multiprocessors;
   return shape;
 }

@@ -316,7 +316,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
   try {
     right = rows.reference();
   } catch (const Unsupported& error) {
-    log(LogLevel::warning, fmt::format("{}: tiles are compared with each other alone: {}",
+    log(LogLevel::warning, fmt::format("{}: tiles are only compared with each other, without a reference: {}",
                                        LinearCrossEntropy::name, error.what()));
   }
   std::vector<std::string> names;
@@ -344,7 +344,8 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
                                        shape.tokens, shape.hidden, shape.classes);
   if (result.runners == 0) {
     log(LogLevel::warning,
-        fmt::format("{}: no tile is right on {}; its logits are made in chunks", text, device_.model().name));
+        fmt::format("{}: no tile gives correct results on {}; ce makes its logits in chunks", text,
+                    device_.model().name));
     result.winner = none_is_right;
   } else {
     log(LogLevel::info, fmt::format("tuned {} on {}: {} in {:.1f} us, the best of {}", text,

@@ -27,7 +27,7 @@ std::int64_t align_batches(std::span<Placed> all) {
     if (placed.layout.batch_rows != first->layout.batch_rows)
       throw InvalidArgument(fmt::format("{}.batch_rows", placed.matrix->name),
                             fmt::to_string(placed.layout.batch_rows),
-                            fmt::format("{}, that of {}, or rows that are evenly apart",
+                            fmt::format("{}, like {}, or 0 and one distance between all rows",
                                         first->layout.batch_rows, first->matrix->name));
   }
   if (first == nullptr) return 0;

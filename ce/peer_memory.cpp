@@ -82,7 +82,7 @@ void require_options(const PeerMemory::Options& options) {
   if (rank < 0 || rank >= ranks)
     throw InvalidArgument("rank", fmt::to_string(rank), fmt::format("0 to {}", ranks - 1));
   if (const std::int64_t least = layout_for(ranks).packets(); bytes < least)
-    throw InvalidArgument("bytes", fmt::to_string(bytes), fmt::format("{} or more: see bytes_for()", least));
+    throw InvalidArgument("bytes", fmt::to_string(bytes), fmt::format("{} or more (see bytes_for())", least));
   if (!(patience > 0) || patience > longest_patience)
     throw InvalidArgument("patience", fmt::to_string(patience),
                           fmt::format("above 0, at most {:g} s", longest_patience));
@@ -125,15 +125,16 @@ PeerMemory::Impl::~Impl() {
 void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
   const auto ranks = static_cast<std::size_t>(options.ranks),
              own_rank = static_cast<std::size_t>(options.rank);
-  if (!distances.empty()) throw InvalidArgument("descriptions", "given again", "one call of connect()");
+  if (!distances.empty())
+    throw InvalidArgument("descriptions", "given a second time", "only one call of connect()");
   if (descriptions.size() != ranks * description_bytes)
     throw InvalidArgument("descriptions", fmt::format("{} bytes", descriptions.size()),
                           fmt::format("{} for each of {} ranks", description_bytes, ranks));
   std::vector<Description> all(ranks);
   std::memcpy(all.data(), descriptions.data(), descriptions.size());
   if (std::memcmp(&all[own_rank], description.data(), description_bytes) != 0)
-    throw InvalidArgument("descriptions", fmt::format("another one for rank {}", own_rank),
-                          "in the order of the ranks, this rank's own among them");
+    throw InvalidArgument("descriptions", fmt::format("a different one for rank {}", own_rank),
+                          "the descriptions of all ranks in their order, this rank's own included");
   const Description& own = all[own_rank];
   const auto unreachable = [](std::size_t rank, const std::string& why) {
     return Unsupported(fmt::format("rank {} cannot be reached: {}", rank, why));
@@ -141,14 +142,14 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const Description& of = all[rank];
     if (of.format != format)
-      throw InvalidArgument("descriptions", fmt::format("of another format for rank {}", rank),
+      throw InvalidArgument("descriptions", fmt::format("in another format for rank {}", rank),
                             "what PeerMemory::description() of this version returns");
     if (of.bytes != own.bytes)
       throw InvalidArgument("bytes", fmt::format("{} on rank {}", of.bytes, rank),
                             fmt::format("{}, as on rank {}", own.bytes, own_rank));
     if (of.host != own.host) throw unreachable(rank, "it is on another host");
     if (rank != own_rank && of.device == own.device)
-      throw unreachable(rank, "it has the same GPU, where kernels may not run side by side");
+      throw unreachable(rank, "it uses the same GPU, and kernels of both may not run at the same time");
   }
 
   const runtime::Session session(device);
@@ -196,7 +197,7 @@ std::string PeerMemory::Impl::failure() const {
   const runtime::Session session(device);
   device.download(&header, memory, sizeof header);
   if (header.missing == 0) return {};
-  return fmt::format("rank {} did not come within {:g} s", header.missing - 1, options.patience);
+  return fmt::format("rank {} did not take part within {:g} s", header.missing - 1, options.patience);
 }
 
 void PeerMemories::check() const {

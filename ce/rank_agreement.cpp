@@ -141,12 +141,12 @@ void require_agreement(std::span<const std::int64_t> calls) {
   for (const Classes& shard : shards) {
     if (shard.first != next)
       throw InvalidArgument("first_class", fmt::format("{} on rank {}", shard.first, shard.rank),
-                            fmt::format("{}: every class on one rank", next));
+                            fmt::format("{}, because each class must be on exactly one rank", next));
     next = shard.end;
   }
   if (next != classes)
     throw InvalidArgument("classes", fmt::to_string(classes),
-                          fmt::format("{}, as many as the logits of all ranks have", next));
+                          fmt::format("{}, the number of columns in the logits of all ranks", next));
 }
 
 }  // namespace ce

@@ -57,7 +57,7 @@ void wait_for_ranks(runtime::Device& device, const Communicator& communicator, S
     look();
     const auto waited = Clock::now() - begin;
     if (std::chrono::duration<double>(waited).count() > communicator.patience)
-      fail(fmt::format("not every rank came within {:g} s", communicator.patience));
+      fail(fmt::format("not every rank took part within {:g} s", communicator.patience));
     if (waited > without_pause) std::this_thread::sleep_for(pause);
   }
   look();
@@ -85,7 +85,9 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
   if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};
   if (!own.memories.empty() && own.memories.back().view().bytes >= bytes)
     return {.view = own.memories.back().view(), .why = {}};
-  if (fixed) return {.view = {}, .why = "the call is being captured, and needs more memory than there is"};
+  if (fixed)
+    return {.view = {},
+            .why = "the call is being captured into a graph, and needs more memory than ce allocated before"};
 
   // Each step continues only if all ranks can, so that none waits for one that gave up.
   std::unique_ptr<PeerMemory> memory;

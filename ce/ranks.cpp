@@ -105,15 +105,16 @@ std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
     can = agree(call, communicator, stream, wanted && is_possible(exchange, tensors));
   }
   RankExchanges::Found found{.view = {},
-                             .why = captured ? "the first call of all is being captured"
-                                             : "a rank has no such kernel for its logits"};
+                             .why = captured ? "the first call is being captured into a graph"
+                                             : "a rank has no kernel for an exchange with its logits"};
   if (wanted && known.value_or(can.all))
     found = exchanges.get(*device, peer_memories, communicator,
                           PeerMemory::bytes_for(communicator.size, generator::rows_bucket(rows), words),
                           stream, captured);
   const bool connected = found.view.memory != nullptr;
   if (wanted && plan == RankPlan::exchange && !connected)
-    throw Unsupported(fmt::format("{}: the ranks cannot exchange: {}", CrossEntropy::name, found.why));
+    throw Unsupported(fmt::format("{}: the plan is exchange, but the ranks cannot exchange: {}",
+                                  CrossEntropy::name, found.why));
   bool exchange = connected && known.value_or(false);
   if (!known && !captured) {
     exchange = rows > 0 && decide(operation, tensors, shard, words, can.most_columns,
@@ -207,8 +208,8 @@ const void* Context::Impl::statistics_of_no_class(const CrossEntropyShard& shard
   const void* statistics = neutral.get(layout, rows, captured);
   if (statistics == nullptr)
     throw Unsupported(
-        "the first call of a rank without a class is being captured into a graph, where nothing can be "
-        "allocated; make one such call before");
+        "the first call of a rank without classes is being captured into a graph, but it must allocate "
+        "memory; make one such call before the capture");
   return statistics;
 }
 
@@ -284,7 +285,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     for (const auto& [argument, data] :
          {std::pair("given_lse.data", tensors.given_lse.data),
           std::pair("lse_low.data", static_cast<const void*>(tensors.lse_low.data))})
-      if (data != nullptr) throw InvalidArgument(argument, "set", "null where ranks share the classes");
+      if (data != nullptr) throw InvalidArgument(argument, "set", "null, because ranks share the classes");
     impl_->require_own_process();
     const DType dtype = tensors.logits.dtype;
     const std::int64_t rows = tensors.logits.rows,
@@ -328,7 +329,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
                                             {"entropy_upstream", &tensors.entropy_upstream},
                                             {"lse_upstream", &tensors.lse_upstream}})
         if (given->data != nullptr)
-          throw InvalidArgument(fmt::format("{}.data", argument), "set", "null where there is no grad");
+          throw InvalidArgument(fmt::format("{}.data", argument), "set", "null, because there is no grad");
       return;
     }
     if (has_classes) run(call.backward, call.of_backward, stream);

@@ -62,7 +62,7 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
     const float amount = operation.*option.template of<CrossEntropyOrBackward>();
     if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
     if (option.of_classes && problem.probabilities && amount != option.neutral)
-      throw InvalidArgument(option.name, fmt::to_string(amount), "0 where target holds probabilities");
+      throw InvalidArgument(option.name, fmt::to_string(amount), "0, because target holds probabilities");
     problem.has.*option.field = amount != option.neutral;
     arguments.amounts[generator::index_of(option)] = amount;
   });
@@ -98,20 +98,20 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
                      Vectors& vectors) {
   const ConstTensor &logits = tensors.logits, &target = tensors.target;
   if (is_missing(target, logits.rows))
-    refuse_missing("target", "class indices (i32 or i64), or probabilities (as logits)");
+    refuse_missing("target", "class indices (i32 or i64), or probabilities (in the dtype of logits)");
   if (is_missing(logits, target.rows))
     refuse_missing("logits", "rows in f32, f16 or bf16, one for each target");
   require("logits", logits);
   const bool probabilities = is_floating(target.dtype);
   if (!probabilities && target.dtype != DType::i32 && target.dtype != DType::i64)
     throw InvalidArgument("target.dtype", text_of(target.dtype),
-                          "i32 or i64 (class indices), or that of logits (probabilities)");
+                          "i32 or i64 (class indices), or the dtype of logits (probabilities)");
   if (probabilities && is_vector(target, logits.rows) && logits.rows * logits.columns > logits.rows)
     throw InvalidArgument(
         "target.dtype", text_of(target.dtype),
-        fmt::format("i32 or i64, as it has one element for each row (class indices); probabilities "
-                    "are {} x {}",
-                    logits.rows, logits.columns));
+        fmt::format(
+            "i32 or i64 (class indices), because it has one element for each row; probabilities are {} x {}",
+            logits.rows, logits.columns));
   Request request =
       bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
                     {"grad", gradient_of(tensors, gradient)}, vectors.device, vectors.memory);
@@ -151,7 +151,7 @@ void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
     // Without rows a null pointer does not show whether grad is given.
     if (!input.is_possible(problem) && (!input.of_gradient || problem.gradient || problem.rows > 0))
       throw InvalidArgument(std::string(input.tensor) + ".data", "set",
-                            fmt::format("null but with {}", input.needed()));
+                            fmt::format("null, except with {}", input.needed()));
     check_dtype(input.tensor, tensors.*member, DType::f32, "always");
     vectors.bind(input.tensor, tensors.*member, input.elements(problem), false);
     problem.has.*input.field = true;
@@ -180,9 +180,9 @@ void bind_loss(const Tensor& loss, Vectors& vectors, Request& request) {
 /// Why such a problem cannot have the output; empty if it can.
 std::string why_null(const generator::CrossEntropyOutput& output, const Problem& problem) {
   if (output.needs != nullptr && !(problem.has.*output.needs))
-    return fmt::format("null where the factor {} is 0", generator::option_of(output.needs).name);
-  if (output.of_classes && problem.probabilities) return "null where target holds probabilities";
-  if (output.of_all_classes && problem.has.given_lse) return "null with given_lse";
+    return fmt::format("null, because the factor {} is 0", generator::option_of(output.needs).name);
+  if (output.of_classes && problem.probabilities) return "null, because target holds probabilities";
+  if (output.of_all_classes && problem.has.given_lse) return "null, because given_lse is given";
   return {};
 }
 
@@ -198,7 +198,7 @@ void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
     if (const std::string why = why_null(output, problem); !why.empty())
       throw InvalidArgument(std::string(output.tensor) + ".data", "set", why);
     check_dtype(output.tensor, tensor, output.dtype_of(problem),
-                output.kind == Kind::of_losses ? "that of loss" : "always");
+                output.kind == Kind::of_losses ? "the dtype of loss" : "always");
     vectors.bind(output.tensor, tensor, output.elements(problem), true);
     problem.has.*output.field = true;
   }
@@ -215,7 +215,7 @@ void bind_statistics(std::string_view name, const ConstTensor& tensor, std::int6
   if (tensor.rows != rows || (rows > 0 && tensor.columns != words) || tensor.column_stride != 1 ||
       tensor.batch_rows != 0 || (rows > 1 && tensor.row_step() != words))
     throw InvalidArgument(std::string(name), text_of_view(tensor),
-                          fmt::format("{} rows of {} words, one after the other", rows, words));
+                          fmt::format("{} rows of {} words without gaps", rows, words));
   vectors.memory.add(name, tensor, written);
 }
 
@@ -235,7 +235,7 @@ Request bind_shard(generator::Operation kind, const Operation& operation, const 
   if (operation.first_class < 0 || operation.first_class > operation.classes - columns)
     throw InvalidArgument(
         "first_class", fmt::to_string(operation.first_class),
-        fmt::format("0 to {}: there are {} classes, {} of them here",
+        fmt::format("0 to {}, because there are {} classes, and {} of them are on this rank",
                     std::max<std::int64_t>(operation.classes - columns, 0), operation.classes, columns));
   request.arguments.first_class = operation.first_class;
   request.arguments.classes = operation.classes;
@@ -274,8 +274,8 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   if (is_given("upstream", tensors.upstream)) {
     // Without rows a null pointer does not show whether grad is given.
     if (!gradient && problem.rows > 0)
-      throw InvalidArgument("upstream.data", "set", "null where there is no grad");
-    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
+      throw InvalidArgument("upstream.data", "set", "null, because there is no grad");
+    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "the dtype of loss");
     bind_upstream(tensors.upstream, vectors, request);
   }
 
@@ -303,12 +303,12 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
   }
   bind_inputs(tensors, vectors, request);
   if (problem.has.token_scaling && !problem.has.saved_logprob)
-    refuse_missing("logprob", "with token_scaling, what CrossEntropy wrote");
+    refuse_missing("logprob", "the logprob that CrossEntropy wrote, because token_scaling is set");
   if (generator::reads_entropy(problem)) {
     check_dtype("entropy", tensors.entropy, DType::f32, "with entropy_upstream");
     vectors.bind("entropy", tensors.entropy, problem.rows, false);
   } else if (is_given("entropy", tensors.entropy)) {
-    throw InvalidArgument("entropy.data", "set", "null but with entropy_upstream");
+    throw InvalidArgument("entropy.data", "set", "null, except with entropy_upstream");
   }
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
@@ -370,7 +370,7 @@ Request bind(const CrossEntropyMerge& operation, const CrossEntropyMerge::Tensor
   bind_options(operation.options, request);
   if (operation.probabilities) {
     if (is_given("target", tensors.target))
-      throw InvalidArgument("target.data", "set", "null with probabilities");
+      throw InvalidArgument("target.data", "set", "null, because target holds probabilities");
   } else {
     if (is_missing(tensors.target, rows)) refuse_missing("target", "class indices (i32 or i64)");
     if (tensors.target.dtype != DType::i32 && tensors.target.dtype != DType::i64)
@@ -429,7 +429,7 @@ Request bind(const CrossEntropyExchange& operation, const CrossEntropyExchange::
   Arguments& arguments = request.arguments;
   bind_loss(tensors.loss, vectors, request);
   if (is_given("upstream", tensors.upstream)) {
-    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
+    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "the dtype of loss");
     bind_upstream(tensors.upstream, vectors, request);
   }
   bind_inputs(tensors, vectors, request);
@@ -437,7 +437,7 @@ Request bind(const CrossEntropyExchange& operation, const CrossEntropyExchange::
   problem = generator::canonical(problem);
   arguments.statistics_words = generator::statistics_words(problem);
   const auto& [of_rank, bytes, ranks] = operation.peers;
-  if (of_rank == nullptr) throw InvalidArgument("peers.memory", "null", "that of PeerMemory::view()");
+  if (of_rank == nullptr) throw InvalidArgument("peers.memory", "null", "the memory of PeerMemory::view()");
   if (const std::int64_t needed = PeerMemory::bytes_for(ranks, problem.rows, arguments.statistics_words);
       bytes < needed)
     throw InvalidArgument("peers.bytes", fmt::to_string(bytes),

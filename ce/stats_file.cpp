@@ -38,9 +38,9 @@ struct Metric {
 };
 constexpr std::array<Metric, 7> metrics{{
     {"calls", &Stats::calls, "Calls of run(), Plan::run() and prepare()."},
-    {"known_calls", &Stats::known, "Calls that were launched without asking which kernel."},
+    {"known_calls", &Stats::known, "Calls that were launched without choosing a kernel."},
     {"tuned_problems", &Stats::tuned, "Problems that were tuned."},
-    {"fallbacks", &Stats::fallback, "Problems that got a kernel without a winner."},
+    {"fallbacks", &Stats::fallback, "Problems without a winner that got an untuned kernel."},
     {"compiled_kernels", &Stats::compiled, "Kernels that were compiled."},
     {"waits", &Stats::waited, "Calls that waited for another thread or process that tuned their problem."},
     {"errors", &Stats::errors, "Calls that failed."},
@@ -61,7 +61,7 @@ void write_whole(const std::string& path, std::string_view text) {
   const auto fail = [&](const char* what) { throw std::system_error(errno, std::generic_category(), what); };
   const std::string draft = fmt::format("{}.{}.draft", path, ::getpid());
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) fail("cannot open a file beside it");
+  if (file < 0) fail("cannot create a file beside it");
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

@@ -17,7 +17,7 @@ std::int64_t product(std::string_view first_name, std::int64_t first, std::strin
   if (second < 0) throw InvalidArgument(second_name, fmt::to_string(second), "0 or more");
   if (second != 0 && first > std::numeric_limits<std::int64_t>::max() / second)
     throw InvalidArgument(first_name, fmt::to_string(first),
-                          fmt::format("so few that {} of each can be counted", second));
+                          fmt::format("a value whose product with {} fits into 64 bits", second));
   return first * second;
 }
 

@@ -42,8 +42,8 @@ Workspaces::Lent Workspaces::add(const Key& key, std::int64_t bytes) {
   if (capturing) {
     if (Workspace* memory = cut(for_captures_, bytes)) return {memory, remember(key, memory, bytes)};
     throw Unsupported(
-        fmt::format("of the {} bytes set aside for captured calls {} are left and this one needs {}; "
-                    "raise ContextOptions::capture_bytes",
+        fmt::format("this captured call needs {2} bytes, but of the {0} bytes reserved for captured calls "
+                    "only {1} are left; raise ContextOptions::capture_bytes",
                     static_cast<std::int64_t>(set_aside_.size()) - output_bytes, for_captures_.bytes, bytes));
   }
   if (may_own) {

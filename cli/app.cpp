@@ -41,10 +41,10 @@ std::string footer() {
   text +=
       "\nEnvironment:\n"
       "  CE_DB             the database\n"
-      "  CE_SITE_DB        a database or bundle that is asked where that knows nothing\n"
+      "  CE_SITE_DB        a database or bundle for problems that CE_DB does not know\n"
       "  CE_DEVICE         the device: cuda, cuda:N or host\n"
       "  CE_POLICY         for programs: tune, lookup, frozen or background\n"
-      "  CE_LOG            how much is said: debug, info, warning or off\n"
+      "  CE_LOG            how much the log contains: debug, info, warning or off\n"
       "  CE_NVRTC          the file or folder of NVRTC, the compiler for GPUs\n"
       "  CE_HOST_COMPILER  the compiler for the host device\n";
   return text;
@@ -172,7 +172,8 @@ int run(int argument_count, const char* const* arguments) {
     }
     refuse_empty_values(app);
     const ExitCode code = flushed(action());
-    if (has_left_out()) say("ce-tune: tables have more than fits their lines: --wide shows all\n");
+    if (has_left_out())
+      say("ce-tune: some columns or texts do not fit the width of the terminal; --wide shows them\n");
     return static_cast<int>(code);
   } catch (const std::exception& error) {
     return report(describe(error), json);

@@ -38,7 +38,7 @@ std::vector<cache::Key> keys_on(const cache::Cache& cache, const std::vector<std
     if (is_wanted) keys.push_back(std::move(summary.key));
   }
   if (!unknown.empty())
-    throw NotFound(fmt::format("nothing was measured on a device named {}; there are {}",
+    throw NotFound(fmt::format("no measurement is from a device named {}; the database has {}",
                                in_quotes(*unknown.begin()),
                                devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", "))));
   return keys;

@@ -40,7 +40,7 @@ bool Known::is_current(const cache::Measurement& measurement) const {
 const generator::Problem& Known::problem_or_throw() const {
   if (tuner::subject_of_race(key))
     throw InvalidArgument("KEY", fmt::format("{}, a race ({})", key.id(), title()),
-                          "one of kernels: a race is made by the call that meets it, see ce-tune linear");
+                          "a key of kernels; only the call that needs a race runs it, see ce-tune linear");
   if (!problem) static_cast<void>(generator::parse_key_text(key.problem));
   return problem.value();
 }
@@ -68,7 +68,8 @@ std::string_view stage_of(const cache::Measurement& measurement) noexcept {
 }
 
 std::string timed_text(const cache::Measurement& measurement) {
-  if (measurement.created_at == cache::undated) return "elsewhere: a bundle does not say when";
+  if (measurement.created_at == cache::undated)
+    return "on another machine; a bundle does not contain the time";
   if (!has_time(measurement)) return "never";
   std::string text = printable(measurement.created_at.substr(0, 16)) + " UTC";
   if (const std::size_t at = text.find('T'); at != std::string::npos) text[at] = ' ';

@@ -49,18 +49,18 @@ void add_json_option(CLI::App& command, CommonOptions& common) {
 void add_wide_option(CLI::App& command) {
   command.add_flag_callback(
       "--wide", [] { set_page_width(any_width); },
-      "Tables with all of their columns and texts, however long their lines");
+      "Print tables with all columns and texts, however long the lines");
 }
 
 CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common) {
   return command
       .add_option("--tag", common.tags,
-                  "Only what was measured with these tags (see CE_TAG), such as job=17 or\njob=17,image=base")
+                  "Only measurements with these tags (see CE_TAG), such as job=17 or\njob=17,image=base")
       ->type_name("K=V");
 }
 
 void add_key_argument(CLI::App& command, std::string& key) {
-  command.add_option("KEY", key, "Of db list; its first 4 digits or more")->required();
+  command.add_option("KEY", key, "A key of db list; its first 4 digits or more")->required();
 }
 
 std::unique_ptr<runtime::Device> open_device(const CommonOptions& common) {
@@ -69,7 +69,8 @@ std::unique_ptr<runtime::Device> open_device(const CommonOptions& common) {
   const std::string name = by_default ? default_device_name() : common.device;
   if (by_default && !by_environment && name == "host")
     log(LogLevel::info,
-        "no GPU here: using the host device, whose times say nothing about one (ce-tune doctor)");
+        "no GPU was found: ce-tune uses the host device, whose times say nothing about a GPU (see ce-tune "
+        "doctor)");
   try {
     return ce::open_device(name);
   } catch (const InvalidArgument& error) {
@@ -93,7 +94,7 @@ std::filesystem::path database_path(const CommonOptions& common) {
   if (!common.database.empty()) return common.database;
   std::filesystem::path path = cache::Cache::default_path();
   if (path.empty())
-    throw NotFound("nothing says where the database is; expected --db, CE_DB, XDG_DATA_HOME or HOME");
+    throw NotFound("the path of the database is unknown; expected --db, CE_DB, XDG_DATA_HOME or HOME");
   return path;
 }
 
@@ -180,9 +181,11 @@ FoundKey find_key(const std::vector<Asked>& databases, const std::string& prefix
   const std::string list = fmt::format("{}{}", fmt::join(candidates, ", "),
                                        left_out > 0 ? fmt::format(" and {} more", left_out) : "");
   if (!found.empty())
-    throw InvalidArgument("KEY", in_quotes(prefix), fmt::format("more digits, to tell {} apart", list));
-  throw NotFound(candidates.empty() ? fmt::format("no key begins with {}: the database has none", prefix)
-                                    : fmt::format("no key begins with {}; there are {}", prefix, list));
+    throw InvalidArgument("KEY", in_quotes(prefix),
+                          fmt::format("more digits, because these keys all begin so: {}", list));
+  throw NotFound(candidates.empty()
+                     ? fmt::format("no key begins with {}, because the database has no keys", prefix)
+                     : fmt::format("no key begins with {}; there are {}", prefix, list));
 }
 
 }  // namespace ce::cli

@@ -126,7 +126,7 @@ Target target_of(std::string_view argument, const std::string& path) {
   }
   if (fs::is_directory(target.status)) refuse(argument, path, "a file, not a folder");
   if (fs::is_regular_file(target.status) && cache::is_database(target.path))
-    refuse(argument, path, "a file that is no database");
+    refuse(argument, path, "a file that is not a database");
   if (fs::exists(target.status) && ::access(target.path.c_str(), W_OK) != 0)
     refuse(argument, path, unwritable({errno, std::generic_category()}));
   return target;
@@ -155,7 +155,7 @@ bool is_standard_output(const std::string& path) { return leads_to(STDOUT_FILENO
 
 void require_output(std::string_view argument, const std::string& path, bool json) {
   if (json && is_standard_output(path))
-    refuse(argument, path, "a file beside --json, which has the standard output");
+    refuse(argument, path, "a file together with --json, which writes to the standard output");
   if (standard_stream(path) != nullptr) return;
   const Target target = target_of(argument, path);
   if (target.is_replaced()) require(Draft(target.path, target.status, Readers::the_user), argument, path);

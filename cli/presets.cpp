@@ -102,7 +102,7 @@ std::vector<Problem> problems_of_presets(const std::vector<std::string>& presets
                                          const ProblemOptions& given) {
   if (!given.columns.empty())
     throw InvalidArgument("--cols", fmt::format("\"{}\"", fmt::join(given.columns, ",")),
-                          "nothing beside --preset, which says them");
+                          "no value together with --preset, which sets them");
   std::vector<Problem> problems;
   for (const Vocabulary& vocabulary : vocabularies_of(presets)) {
     ProblemOptions options = given;

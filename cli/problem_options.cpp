@@ -158,21 +158,22 @@ std::vector<Given> given(const ProblemOptions& options) {
 void add_layout_options(CLI::App& command, ProblemOptions& options, const char* group) {
   command
       .add_option("--align", options.alignment,
-                  "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
-                  "vector: each on one; dense: narrow ones without gaps;\n"
-                  "shifted: anywhere, but output like input; element: anywhere")
+                  "Where rows begin relative to 16-byte boundaries (default: as dense rows do):\nvector: "
+                  "each row on a boundary; dense: narrow rows without gaps;\nshifted: anywhere, but output "
+                  "like input; element: anywhere")
       ->group(group)
       ->type_name("WORD");
   command.add_flag("--batched", options.batched, "Rows lie in batches, with gaps between batches")
       ->group(group);
-  command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
+  command.add_flag("--strided", options.strided, "The dimension of classes is not the last one")
+      ->group(group);
 }
 
 /// Adds the options of cross entropy.
 void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
   const std::string group =
       amounts != nullptr ? "Cross entropy"
-                         : "Cross entropy (that an option exists changes a kernel, its amount does not)";
+                         : "Cross entropy (a kernel depends on which options are used, not on their amounts)";
   const auto word = [&](const char* name, std::string& value, const char* type, const char* help) {
     command.add_option(name, value, help)->group(group)->type_name(type);
   };
@@ -180,8 +181,9 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
     command.add_flag(name, value, help)->group(group);
   };
   word("--reduction", options.reduction, "WORD", "none, mean or sum (default: mean)");
-  word("--target", options.target, "DTYPE", "Of class indices: i32 or i64 (default: i64)");
-  word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
+  word("--target", options.target, "DTYPE", "Dtype of class indices: i32 or i64 (default: i64)");
+  word("--loss-dtype", options.loss_dtype, "DTYPE",
+       "Dtype of loss, z-loss and upstream gradient (default: f32)");
   flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
   float* amount = amounts != nullptr ? amounts->of_options.values.data() : nullptr;
@@ -200,7 +202,7 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   }
   command
       .add_flag("--weights{f32}", options.weights,
-                "Class weights; --weights=DTYPE for another dtype than f32")
+                "Use class weights; --weights=DTYPE for another dtype than f32")
       ->group(group);
   using Index = std::numeric_limits<std::int64_t>;
   const auto set_ignore_index = [&options, amounts](const std::string& given) {
@@ -214,7 +216,7 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
         ->group(group)
         ->type_name("INDEX");
   word("--upstream", options.upstream, "WORD",
-       "The gradient is multiplied by scalar or rows: one number,\nor one a row");
+       "The gradient is multiplied by one number (scalar), or by one\nfor each row (rows)");
   for (const auto& input : generator::cross_entropy_inputs)
     flag(std::string(input.flag).c_str(), options.on.*input.field, std::string(input.help).c_str());
   for (const auto& output : generator::cross_entropy_outputs)
@@ -229,7 +231,7 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
     command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
   const std::string ceilings =
-      amounts == nullptr ? ";\ncopy, read, add: memory traffic alone, a ceiling" : "";
+      amounts == nullptr ? ";\ncopy, read, add: only memory traffic, as a ceiling" : "";
   list("--op", options.operations,
        "softmax, log_softmax, softmax_backward, log_softmax_backward,\n"
        "cross_entropy, cross_entropy_backward" +
@@ -243,8 +245,8 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
   CLI::Option* in_place = command.add_flag_function("--in-place", set_in_place(true),
                                                     "Write the output over the input\n"
                                                     "(default: for gradients of cross entropy only)");
-  CLI::Option* apart =
-      command.add_flag_function("--no-in-place", set_in_place(false), "Write the output beside the input");
+  CLI::Option* apart = command.add_flag_function("--no-in-place", set_in_place(false),
+                                                 "Write the output to memory of its own");
   in_place->group(group)->excludes(apart);
   apart->group(group);
   if (amounts == nullptr) add_layout_options(command, options, group);
@@ -323,7 +325,8 @@ InvalidArgument of_option(const InvalidArgument& error) {
 
 void require_key_alone(const std::string& key, const ProblemOptions& options) {
   if (options != ProblemOptions{})
-    throw InvalidArgument("KEY", in_quotes(key), "no problem options beside it: it names a problem");
+    throw InvalidArgument("KEY", in_quotes(key),
+                          "no problem options together with KEY, which already names a problem");
 }
 
 std::vector<Problem> problems_of(const ProblemOptions& options) {

@@ -34,7 +34,7 @@ void ProgressLog::write(std::string_view event, const Json& fields) {
   file_ << text << std::flush;
   if (file_ || failed_) return;
   failed_ = true;
-  log(LogLevel::warning, "the file of --progress-json takes no more lines");
+  log(LogLevel::warning, "no more lines can be written to the file of --progress-json");
 }
 
 }  // namespace ce::cli

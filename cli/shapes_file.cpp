@@ -77,7 +77,7 @@ class Record {
     } else if (field == "true") {
       words.push_back(name);
     } else if (field != "false") {
-      throw InvalidArgument(name, fmt::format("\"{}\"", field), "true, false or nothing");
+      throw InvalidArgument(name, fmt::format("\"{}\"", field), "true, false or an empty field");
     } else if (column == "in-place") {
       words.emplace_back("--no-in-place");
     }
@@ -108,7 +108,7 @@ void check_columns(const CsvRecord& header, const Record& record, const std::str
       throw InvalidArgument(line, in_quotes,
                             fmt::format("columns named {}", fmt::join(record.columns(), ", ")));
     if (std::find(header.fields.begin(), column, *column) != column)
-      throw InvalidArgument(line, in_quotes, "each column once");
+      throw InvalidArgument(line, in_quotes, "each column only once");
   }
   for (const char* needed : lists)
     if (!record.is_given(needed) &&
@@ -128,14 +128,14 @@ std::vector<generator::Problem> problems_in(std::string_view text, const std::st
   ProblemOptions others = given;
   for (auto* list : {&others.operations, &others.dtypes, &others.rows, &others.columns}) list->clear();
   if (others != ProblemOptions{})
-    throw InvalidArgument(
-        "--from", fmt::format("\"{}\"", name),
-        "no problem options beside it but --op, --dtype, --rows and --cols; others are columns");
+    throw InvalidArgument("--from", fmt::format("\"{}\"", name),
+                          "no problem options together with --from, except --op, --dtype, --rows and --cols; "
+                          "others are columns of the file");
 
   const std::vector<CsvRecord> records = parse_csv(text, name);
   if (records.size() < 2)
     throw InvalidArgument("--from", fmt::format("\"{}\"", name),
-                          "a line that names the columns, and a line for each problem");
+                          "a line with the names of the columns, and a line for each problem");
   const std::vector<std::string>& columns = records.front().fields;
   check_columns(records.front(), Record(given), name);
   std::vector<generator::Problem> problems;

@@ -62,7 +62,7 @@ class Launchers {
  private:
   [[nodiscard]] std::string required(const char* name, std::string_view because) const {
     if (auto value = variables_(name)) return *std::move(value);
-    throw InvalidArgument(name, "unset", fmt::format("a number, as {} is set", because));
+    throw InvalidArgument(name, "unset", fmt::format("a number, because {} is set", because));
   }
 
   /// \param otherwise  the count if its variable is unset
@@ -80,11 +80,11 @@ class Launchers {
       count_words = count_words_;
     } else if (count_name != nullptr) {
       throw InvalidArgument(count_name, "unset",
-                            fmt::format("the number of processes, as {} is set", index_name));
+                            fmt::format("the number of processes, because {} is set", index_name));
     } else {
       throw InvalidArgument(
           count_variable, "unset",
-          fmt::format("the number of indices, as {} is set; or --shard auto/N", index_name));
+          fmt::format("the number of indices, because {} is set; or --shard auto/N", index_name));
     }
     return ShardFound{{shard_number(index_name, *index, 0, count - 1), count},
                       fmt::format("{}={} of {}", index_name, *index, count_words)};
@@ -146,15 +146,15 @@ Shard shard_of(const Variables& variables, std::optional<int> count) {
       chosen = found;
     } else if (found->shard.count > 1 && found->shard != chosen->shard) {
       throw InvalidArgument(shard_option, "\"auto\"",
-                            fmt::format("an environment of one meaning: {}, but {}; or --shard I/N",
+                            fmt::format("variables that agree, but there are {} and {}; or --shard I/N",
                                         chosen->words, found->words));
     }
   }
   if (!chosen) throw InvalidArgument(shard_option, "\"auto\"", names_the_index);
   if (count && chosen->shard.count != *count)
-    throw InvalidArgument(
-        shard_option, in_quotes(fmt::format("auto/{}", *count)),
-        fmt::format("auto/{}, as the environment says ({})", chosen->shard.count, chosen->words));
+    throw InvalidArgument(shard_option, in_quotes(fmt::format("auto/{}", *count)),
+                          fmt::format("auto/{}, the number of shards in the environment ({})",
+                                      chosen->shard.count, chosen->words));
   return chosen->shard;
 }
 

@@ -82,7 +82,7 @@ void require_own_file(const NamedTensor& output, std::span<const NamedTensor> te
     if (other.name == output.name || other.name == output.over) continue;
     if (file != files.end() && !is_stream(file->second) && is_same_file(file->second, own->second))
       throw InvalidArgument(output.name, in_quotes(own->second),
-                            fmt::format("another file than that of {}", other.name));
+                            fmt::format("a different file from that of {}", other.name));
   }
 }
 
@@ -163,8 +163,7 @@ std::map<std::string, std::string> files_of(const std::vector<std::string>& text
       throw InvalidArgument(tensor.name, "missing", fmt::format("{}=FILE, an input", tensor.name));
   }
   if (!any_output)
-    throw InvalidArgument("TENSOR=FILE", "without an output",
-                          "a file for at least one tensor that is written");
+    throw InvalidArgument("TENSOR=FILE", "without an output", "a file for at least one output");
   return files;
 }
 

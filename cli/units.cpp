@@ -69,7 +69,7 @@ float parse_amount(std::string_view argument, std::string_view text) {
   float value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    throw InvalidArgument(argument, in_quotes(text), "a number that f32 has, such as 0.1 or 1e-4");
+    throw InvalidArgument(argument, in_quotes(text), "a number that f32 can hold, such as 0.1 or 1e-4");
   return value;
 }
 
@@ -79,7 +79,7 @@ std::vector<std::string> split_list(std::string_view argument, const std::vector
     for (std::size_t start = 0; start <= text.size();) {
       const std::size_t end = std::min(text.find(',', start), text.size());
       const std::string part = text.substr(start, end - start);
-      if (part.empty()) throw InvalidArgument(argument, in_quotes(text), "values between the commas");
+      if (part.empty()) throw InvalidArgument(argument, in_quotes(text), "a value between any two commas");
       if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
       start = end + 1;
     }

@@ -49,7 +49,7 @@ RowShape shape_of(const Config& config, const Problem& problem) {
 Rejection rejects_loads(const Config& config, const Limits& limits) {
   if (load_names[static_cast<std::size_t>(config.load)] == "evict_last" && limits.capability != 0 &&
       limits.capability < 80)
-    return "policies of L2 need sm_80";
+    return "evict_last needs sm_80 or later";
   return {};
 }
 
@@ -57,19 +57,20 @@ Rejection rejects_access(const Config& config, const Problem& problem, const Lim
   if (Rejection reason = rejects_loads(config, limits)) return reason;
   const int bytes = config.vec * size_of(problem.dtype);
   if (problem.alignment == Alignment::element)
-    return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
+    return config.vec == 1 ? Rejection{}
+                           : "input and output are not both aligned to the same vector boundary";
   if (bytes > widest_access)
-    return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
+    return fmt::format("one access has {} bytes; the device can do {} at most", bytes, widest_access);
   // Rows of a few bytes may have a lane each.
-  if (bytes < 4 && (config.lanes == 0 || problem.columns > 16)) return "16-bit elements one by one";
+  if (bytes < 4 && (config.lanes == 0 || problem.columns > 16)) return "access of a single 16-bit element";
   // A narrower access only spreads a short row over more threads.
   const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 1024 : 256;
-  if (problem.columns > widest_row) return "narrow access to a wide row";
+  if (problem.columns > widest_row) return "access is too narrow for a wide row";
   return {};
 }
 
 Rejection rejects_stores(const Config& config, const Problem& problem) {
-  if (!has_output(problem) && config.store != 0) return "nothing is stored per element";
+  if (!has_output(problem) && config.store != 0) return "the operation stores nothing per element";
   return {};
 }
 
@@ -83,7 +84,7 @@ Rejection rejects_vectors(const Config& config, const Problem& problem, const Li
 /// \param words  32-bit words of a lane's rows
 Rejection rejects_held(std::int64_t words, const Config& config, const Limits& limits) {
   if (words > std::min(64, register_limit(config, limits) - working_registers))
-    return fmt::format("{} registers a thread for the rows alone", words);
+    return fmt::format("the rows alone need {} registers per thread", words);
   return {};
 }
 
@@ -113,14 +114,15 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
   const int chunk = chunk_vectors(config);
-  if (chunk % threads != 0 || chunk / threads * inputs(problem) > 4) return "chunk does not fit the block";
+  if (chunk % threads != 0 || chunk / threads * inputs(problem) > 4)
+    return "chunk is not a multiple of the threads that read it, or has more than 4 vectors per thread";
   const std::int64_t slice = problem.columns / config.vec / config.cluster;
-  if (slice < threads) return "less than a vector for each thread";
+  if (slice < threads) return "some threads would have no vector";
   if (config.cluster > 1 && slice * widest_access < 8192)
-    return "slices so small that the cluster barrier dominates";
-  if (2 * slice < chunk) return "chunk wider than the slice";
+    return "each block's slice of the row is so small that the cluster barrier dominates";
+  if (2 * slice < chunk) return "chunk is wider than the block's slice of the row";
   if (config.cluster > 8 && problem.columns * column_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
-    return "multiprocessors left idle for a row that 8 blocks hold";
+    return "8 blocks can hold the row, and more would leave multiprocessors idle";
   return {};
 }
 
@@ -180,7 +182,7 @@ RingLayout persistent_reduce_of(const Config& config, const Problem& problem) {
 /// \param most  eighths of a slice that its chunks may have room for, at most
 Rejection rejects_chunks(const RingLayout& ring, int most = 9) {
   if (8ll * ring.chunks() * ring.roles.chunk_vectors > static_cast<long long>(most) * ring.slice_vectors)
-    return "a chunk that is mostly empty";
+    return "the chunk is mostly empty";
   if (ring.chunks() > 32) return "more than 32 chunks";
   return {};
 }
@@ -198,24 +200,24 @@ Rejection rejects_block(const Config& config, const Problem& problem, const Limi
   const std::int64_t vectors = vectors_of(config, problem);
   if (config.warps > 1 &&
       threads(config) >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
-    return "more than half of the threads without a vector";
+    return "more than half of the threads would have no vector";
   const std::int64_t held = ceil_div(vectors, threads(config)) * words_of_vector(config, problem);
   if (held > std::min(96, register_limit(config, limits) - working_registers))
-    return fmt::format("{} registers a thread for the row alone", held);
+    return fmt::format("the row alone needs {} registers per thread", held);
   return {};
 }
 
 Rejection rejects_two_pass(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
-  if (config.tile % step != 0) return "tile is no multiple of the block's access";
-  if (config.tile / step > 4) return "more than 4 vectors a thread and tile";
+  if (config.tile % step != 0) return "tile is not a multiple of the block's access";
+  if (config.tile / step > 4) return "more than 4 vectors per thread and tile";
   if (config.tile / step * config.vec * inputs(problem) > register_limit(config, limits) - working_registers)
-    return "tile too large for the registers";
+    return "tile is too large for the registers";
   if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(
                                                   std::bit_ceil(static_cast<std::uint64_t>(problem.columns))))
-    return "tile wider than the row";
-  if (config.warps < 8 && problem.columns > 1024 * config.warps) return "few warps for a wide row";
+    return "tile is wider than the row";
+  if (config.warps < 8 && problem.columns > 1024 * config.warps) return "too few warps for a wide row";
   return {};
 }
 
@@ -227,25 +229,27 @@ Rejection rejects_merge(const Config& config, const Problem& problem, const Limi
 Rejection rejects_bandwidth(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
-  if (config.tile % step != 0 || config.tile / step > 8) return "tile does not fit the block";
+  if (config.tile % step != 0 || config.tile / step > 8)
+    return "tile is not a multiple of the block's access, or is too many of them";
   return {};
 }
 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   // Such a row would be all prologue and epilogue, and the lanes would have no vector.
-  if (config.vec > problem.columns) return "access wider than the row";
+  if (config.vec > problem.columns) return "access is wider than the row";
   const bool whole = starts_on_vectors(problem, config.vec) && problem.columns % config.vec == 0;
   const std::int64_t ends = whole ? 1 : 2 * config.vec - 1;  // lanes for prologue and epilogue
-  if (config.lanes < ends) return "fewer lanes than elements of prologue and epilogue";
+  if (config.lanes < ends) return "too few lanes for the elements of prologue and epilogue";
   const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);
   if (config.lanes >=
       2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(vectors, ends)))))
-    return "more than half of the lanes without a vector";
+    return "more than half of the lanes would have no vector";
   if (Rejection reason =
           rejects_held(config.rows * per_lane * words_of_vector(config, problem), config, limits))
     return reason;
-  if (config.rows > 1 && per_lane * config.rows > 8) return "enough in flight with fewer rows";
+  if (config.rows > 1 && per_lane * config.rows > 8)
+    return "fewer rows per group of lanes already load enough bytes at a time";
   return {};
 }
 
@@ -266,16 +270,17 @@ int packed_bytes(const Config& config, const Problem& problem) {
 }
 
 Rejection rejects_packed(const Config& config, const Problem& problem, const Limits& limits) {
-  if (problem.alignment != Alignment::dense) return "rows that are wide, or do not follow each other";
+  if (problem.alignment != Alignment::dense)
+    return "the alignment of the rows is not dense: rows are wide, or have gaps between them";
   if (Rejection reason = rejects_loads(config, limits)) return reason;
   const PackedShape shape = packed_of(config, problem);
-  if (shape.is_one_access() && shape.access() < 4) return "16-bit elements one by one";
+  if (shape.is_one_access() && shape.access() < 4) return "access of a single 16-bit element";
   constexpr int most_values = 96;  // each value has code of its own
   const int values = config.rows * shape.columns;
-  if (values > most_values) return fmt::format("{} values a thread", values);
+  if (values > most_values) return fmt::format("{} values per thread are too many", values);
   if (Rejection reason = rejects_held(shape.inputs * shape.lane_bytes() / 4, config, limits)) return reason;
   if (packed_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "rows larger than the shared memory";
+    return "the rows need more shared memory than a block has";
   return {};
 }
 
@@ -297,43 +302,46 @@ Rejection rejects_transpose(const Config& config, const Problem& problem, const 
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   if (config.vec * size_of(problem.dtype) != widest_access) return "rows are copied in 16-byte vectors";
   if (!starts_on_vectors(problem, config.vec) || problem.columns % config.vec != 0)
-    return "rows that are not whole vectors";
+    return "a row does not consist of whole vectors";
   const TransposeShape shape = transposed(config, problem);
-  if (shape.vectors < 2 * shape.lanes) return "less than two vectors for each lane";
-  if (shape.vectors % shape.lanes != 0) return "lanes with fewer vectors than others";
+  if (shape.vectors < 2 * shape.lanes) return "a lane would have less than two vectors";
+  if (shape.vectors % shape.lanes != 0) return "some lanes would have fewer vectors than others";
   if (Rejection reason =
           rejects_held(shape.vectors / shape.lanes * words_of_vector(config, problem), config, limits))
     return reason;
   if (transpose_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "rows larger than the shared memory";
+    return "the rows need more shared memory than a block has";
   return {};
 }
 
 Rejection rejects_elementwise(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
-  if (config.tile % step != 0 || config.tile / step > 4) return "tile does not fit the block";
+  if (config.tile % step != 0 || config.tile / step > 4)
+    return "tile is not a multiple of the block's access, or is too many of them";
   if (config.tile / step * words_of_vector(config, problem) >
       register_limit(config, limits) - working_registers)
-    return "tile too large for the registers";
-  if (config.tile > 256 && config.tile >= 2 * problem.columns) return "tile wider than the row";
+    return "tile is too large for the registers";
+  if (config.tile > 256 && config.tile >= 2 * problem.columns) return "tile is wider than the row";
   return {};
 }
 
 Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
-  if (problem.rows > most_split_rows) return "rows enough for the whole GPU";
+  if (problem.rows > most_split_rows)
+    return "the problem has enough rows to use the whole GPU without splitting them";
   if (rows_bucket(problem.rows) * config.split > most_split_blocks)
-    return "more blocks than leave their slices";
+    return "more blocks than the memory for partial results allows";
   if (problem.columns / config.split < threads(config) * config.vec)
-    return "less than a vector for each thread";
-  if (problem.columns / config.split > 64 * threads(config) * config.vec) return "few blocks for a wide row";
+    return "some threads would have no vector";
+  if (problem.columns / config.split > 64 * threads(config) * config.vec)
+    return "too few blocks for a wide row";
   return {};
 }
 
 Rejection rejects_strided(const Config& config, const Problem& problem, const Limits&) {
   if (Rejection reason = rejects_stores(config, problem)) return reason;
-  if (config.warps > 1 && problem.columns < config.warps) return "warps without a class";
+  if (config.warps > 1 && problem.columns < config.warps) return "some warps would have no class";
   return {};
 }
 
@@ -361,7 +369,7 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
   const std::int64_t slice = problem.columns / config.cluster;
   if (slice > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "slice larger than the shared memory";
+    return "the block's slice of the row needs more shared memory than a block has";
   return {};
 }
 
@@ -379,15 +387,16 @@ int pipeline_decoupled_bytes(const Config& config, const Problem& problem) {
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
-  if (config.warps < 3 || config.warps % 2 == 0) return "no loader and two teams of as many warps";
+  if (config.warps < 3 || config.warps % 2 == 0)
+    return "warps must be one loader and two teams of the same size";
   if (Rejection reason =
           rejects_bulk_copies(config, problem, limits, 32 * ((config.warps - 1) / 2), input_bytes(problem)))
     return reason;
-  if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
+  if (problem.columns * size_of(problem.dtype) < 16384) return "the row fits in registers and needs no ring";
   const RingLayout ring = pipeline_of(config, problem);
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "ring larger than the shared memory";
-  if (config.stages >= ring.chunks()) return "two rows in the ring";
+    return "the ring needs more shared memory than a block has";
+  if (config.stages >= ring.chunks()) return "the ring would hold two rows";
   return rejects_chunks(ring);
 }
 
@@ -404,83 +413,85 @@ int pipeline_decoupled_blocks(const Config& config, const Problem& problem, cons
 Rejection rejects_pipeline_decoupled(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
       writer_warps(config) > 2 * config.reducers)
-    return "no loader, finalizer, reducers and half to twice as many writers";
+    return "warps must be a loader, a finalizer, reducers, and half to twice as many writers as reducers";
   const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;
   // All ranks need a kernel, whatever their columns.
   const bool any_columns = exchanges(problem.operation);
   if (!any_columns && problem.columns * size_of(problem.dtype) < 16384)
-    return "a ring for a row that the registers hold";
+    return "the row fits in registers and needs no ring";
   const int chunk = chunk_vectors(config);
-  if (chunk % writers != 0) return "chunk does not fit the writers";
+  if (chunk % writers != 0) return "chunk is not a multiple of the writers' threads";
   // With a soft cap, each vector takes more work, most of it in the reducers.
   const bool light = problem.dtype != DType::f32 && !problem.has.softcap;
   const int vectors = chunk * inputs(problem);
   if (!any_columns && (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers))
-    return "few vectors of a thread for what each chunk takes";
-  if (light && reducers > writers) return "reducers that have less to do than writers";
-  if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
+    return "each thread has too few vectors per chunk";
+  if (light && reducers > writers) return "more reducers than writers";
+  if (config.hold * writers % chunk != 0) return "registers would hold part of a chunk";
   const RingLayout ring = pipeline_decoupled_of(config, problem);
   const int chunks = ring.chunks(), ahead = ring.roles.held_chunks;
   if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)
-    return "rows that end elsewhere in the registers";
-  if (ahead > 4) return "small chunks in registers";
-  if (ahead > 1 && !reads_all_weights(problem)) return "chunks in registers that the ring has room for";
+    return "the ends of rows would be at different positions in the registers";
+  if (ahead > 4) return "registers would hold more than 4 chunks";
+  if (ahead > 1 && !reads_all_weights(problem)) return "registers would hold chunks that fit in the ring";
   // The chunks that are held, and the one being processed.
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
   if (held + 32 > register_limit_of_roles(config, limits))
-    return fmt::format("{} registers a thread for the row alone", held);
+    return fmt::format("the row alone needs {} registers per thread", held);
   const int most_stages = std::min(10, 4 * chunks);  // five rows in all
-  if (config.stages > most_stages) return "more than five rows";
+  if (config.stages > most_stages) return "the ring would hold more than five rows";
   constexpr int fewest_bytes = 16384;  // bytes that are loaded ahead, at least
-  if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes) return "little in flight";
+  if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes)
+    return "too few bytes are loaded ahead";
   const int blocks = pipeline_decoupled_blocks(config, problem, limits);
-  if (blocks < 1) return "ring larger than the shared memory";
+  if (blocks < 1) return "the ring needs more shared memory than a block has";
   if (Config more = config;
       ++more.stages <= most_stages && pipeline_decoupled_blocks(more, problem, limits) == blocks)
-    return "room for another stage";
+    return "the shared memory has room for another stage";
   return any_columns ? rejects_chunks(ring, 16) : rejects_chunks(ring);
 }
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
-  if (!has_output(problem)) return "nothing to write";
-  if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
+  if (!has_output(problem)) return "the operation writes no output row";
+  if (config.warps < 2 || config.unroll < 1) return "warps must be a loader and one or more workers";
   if (Rejection reason =
           rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1), column_bytes(problem)))
     return reason;
   if (3 * problem.columns * input_bytes(problem) <= 2 * limits.shared_bytes_per_block)
-    return "a row that shared memory holds beside half of the next one";
-  if (config.unroll * inputs(problem) < 2) return "one vector at a time";
-  if (config.hold % config.unroll != 0) return "part of a chunk in registers";
+    return "shared memory can hold the row and half of the next one";
+  if (config.unroll * inputs(problem) < 2) return "each thread would load only one vector at a time";
+  if (config.hold % config.unroll != 0) return "registers would hold part of a chunk";
   // The chunk that is read ahead and the one being processed, besides the chunks that are held.
   const int held = (config.hold + 2 * config.unroll) * words_of_vector(config, problem);
   const int working = is_cross_entropy(problem.operation) ? 44 : 32;
   if (held + working > register_limit_of_roles(config, limits))
-    return fmt::format("{} registers a thread for the row alone", held);
+    return fmt::format("the row alone needs {} registers per thread", held);
   const RingLayout ring = persistent_of(config, problem);
   const int chunks = ring.chunks(), in_ring = chunks - ring.roles.held_chunks;
-  if (in_ring < 0) return "registers for more than the slice";
-  if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
+  if (in_ring < 0) return "registers would hold more than the block's slice of the row";
+  if (in_ring + config.stages >= 2 * chunks) return "the ring would hold two rows";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "ring larger than the shared memory";
+    return "the ring needs more shared memory than a block has";
   if (Config more = config; ++more.stages, persistent_bytes(more, problem) <= limits.shared_bytes_per_block)
-    return "room for another stage";
+    return "the shared memory has room for another stage";
   return rejects_chunks(ring);
 }
 
 Rejection rejects_persistent_reduce(const Config& config, const Problem& problem, const Limits& limits) {
-  if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
+  if (config.warps < 2 || config.unroll < 1) return "warps must be a loader and one or more workers";
   if (config.cluster != 1) return "blocks that share a row would have to wait for each other";
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1), 0))
     return reason;
   if (4 * problem.columns * input_bytes(problem) <= limits.shared_bytes_per_block)
-    return "a ring for a row that the registers hold";
-  if (config.stages >= 2 * persistent_reduce_of(config, problem).chunks()) return "two rows in the ring";
+    return "the row fits in registers and needs no ring";
+  if (config.stages >= 2 * persistent_reduce_of(config, problem).chunks())
+    return "the ring would hold two rows";
   if (persistent_reduce_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "ring larger than the shared memory";
+    return "the ring needs more shared memory than a block has";
   if (4 * persistent_reduce_bytes(config, problem) <= limits.shared_bytes_per_block)
-    return "little in flight";
+    return "too few bytes are loaded ahead";
   return {};
 }
 

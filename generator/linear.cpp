@@ -234,7 +234,7 @@ Program linear_step(LinearStep step, const LinearStatistics& statistics) {
            .shared_bytes = rows_at_once * 4,  // OrderShared
            .blocks = blocks_of_rows<lanes>});
   }
-  throw std::logic_error("a step of exponentials that is none");
+  throw std::logic_error("unknown step of the exponentials");
 }
 
 Program linear_factors(const LinearFactors& factors) {

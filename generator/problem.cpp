@@ -403,14 +403,15 @@ void validate(const Problem& problem) {
     throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
   if (always_has_gradient(problem.operation) && !problem.gradient)
     throw InvalidArgument("gradient", "unset",
-                          fmt::format("set: it is what {} writes", name(problem.operation)));
+                          fmt::format("set, because {} writes the gradient", name(problem.operation)));
   if (problem.operation == Operation::cross_entropy_merge)
     for (const auto& [set, word] :
          {std::pair(problem.batched, "batched"), std::pair(problem.strided, "strided")})
       only(set, false, word, "only with operations that read rows");
   const bool is_shard = problem.operation == Operation::cross_entropy_shard;
   if (is_shard && problem.reduction != Reduction::none)
-    throw InvalidArgument("reduction", name(problem.reduction), "none: cross_entropy_merge reduces");
+    throw InvalidArgument("reduction", name(problem.reduction),
+                          "none, because cross_entropy_merge does the reduction");
   only(problem.gradient, !is_shard && problem.operation != Operation::cross_entropy_merge, "gradient",
        "only with cross_entropy and backward operations");
   if (problem.rows < 1 || problem.rows > most_rows)
@@ -418,11 +419,10 @@ void validate(const Problem& problem) {
   if (problem.columns < 1 || problem.columns > most_columns)
     throw InvalidArgument("columns", fmt::to_string(problem.columns), fmt::format("1 to {}", most_columns));
   if (problem.alignment == Alignment::dense && !can_be_dense(problem))
-    throw InvalidArgument(
-        "alignment", name(problem.alignment),
-        fmt::format("another one but for two or more rows, of up to {} bytes, no multiple of {}, "
-                    "without batches",
-                    widest_dense_row, boundary));
+    throw InvalidArgument("alignment", name(problem.alignment),
+                          fmt::format("another one, except for two or more rows of up to {} bytes, not a "
+                                      "multiple of {}, without batches",
+                                      widest_dense_row, boundary));
   if (problem.rows > most_elements / problem.columns)
     throw InvalidArgument(
         "rows", fmt::to_string(problem.rows),

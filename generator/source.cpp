@@ -299,7 +299,8 @@ std::string Program::compile_key() const {
 Program generate(const Problem& problem, const Config& config) {
   const Variant& chosen = variant(config.variant);
   if (!chosen.serves(problem))
-    throw InvalidArgument("config", to_text(config), fmt::format("a variant that serves {}", title(problem)));
+    throw InvalidArgument("config", to_text(config),
+                          fmt::format("a variant that supports {}", title(problem)));
   Program program{.config = config, .sources = {row_source(problem, chosen, config)}, .steps = {}};
   const bool counts = counts_first(problem) && !fuses_sums(problem),
              sums = sums_losses(problem) && !fuses_sums(problem);

@@ -233,7 +233,7 @@ std::vector<AxisValues> values_of(const Variant& variant) {
   std::vector<AxisValues> found;
   for (const AxisLine& line : axis_lines(template_text(variant.file))) {
     AxisValues& of = found.emplace_back(AxisValues{.axis = find_axis(line.axis), .values = {}});
-    if (of.axis == nullptr) throw InvalidArgument("axis", line.axis, "an axis that Config has");
+    if (of.axis == nullptr) throw InvalidArgument("axis", line.axis, "an axis of Config");
     for (const std::string& text : line.values) {
       const auto value = parse_value(*of.axis, text);
       if (!value) throw InvalidArgument(line.axis, text, "a value of that axis");
@@ -275,7 +275,8 @@ const auto& read_once(std::string_view name) {
 std::optional<std::string> Variant::rejects(const Config& config, const Problem& problem,
                                             const Limits& limits) const {
   if (!runs_on(limits))
-    return fmt::format("{} needs sm_{}, this is sm_{}", name, minimum_capability, limits.capability);
+    return fmt::format("{} needs sm_{}, but the device is sm_{}", name, minimum_capability,
+                       limits.capability);
   return constraints(config, problem, limits);
 }
 
@@ -305,8 +306,8 @@ std::optional<std::string> why_not(const Config& config, const Problem& problem,
   const auto named = std::find_if(std::begin(all_variants), std::end(all_variants),
                                   [&](const Variant& candidate) { return candidate.name == config.variant; });
   if (named == std::end(all_variants)) return fmt::format("there is no variant {}", config.variant);
-  if (!named->serves(problem)) return fmt::format("{} does not serve the problem", config.variant);
-  if (!named->has(config)) return fmt::format("it is no point of the space of {}", config.variant);
+  if (!named->serves(problem)) return fmt::format("{} does not support the problem", config.variant);
+  if (!named->has(config)) return fmt::format("the space of {} does not contain it", config.variant);
   return named->rejects(config, problem, limits);
 }
 

@@ -21,7 +21,9 @@ TensorMap Device::tensor_map(const BoxedMatrix&) const {
   throw Unsupported(name() + ": it has no bulk tensor copies");
 }
 
-MemoryHandle Device::share(void*) { throw Unsupported(name() + ": processes cannot share its memory"); }
+MemoryHandle Device::share(void*) {
+  throw Unsupported(name() + ": it cannot share its memory with another process");
+}
 void* Device::open_shared(const MemoryHandle&) {
   throw Unsupported(name() + ": it cannot reach the memory of another process");
 }
@@ -34,7 +36,8 @@ void* memory_from(Device& device, std::size_t bytes) {
   if (allocator.allocate == nullptr) return device.allocate(bytes);
   void* memory = allocator.allocate(allocator.state, bytes, device.trial_stream());
   if (memory == nullptr)
-    throw OutOfMemory("Allocator::allocate", 0, fmt::format("the caller's allocator has no {} bytes", bytes));
+    throw OutOfMemory("Allocator::allocate", 0,
+                      fmt::format("the caller's allocator returned no memory for {} bytes", bytes));
   return memory;
 }
 

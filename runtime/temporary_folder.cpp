@@ -187,8 +187,9 @@ fs::path temporary_folder() {
   fs::path folder = environment_variable("TMPDIR").value_or("/tmp");
   std::error_code error;
   if (fs::is_directory(folder, error)) return folder;
-  throw Error(ErrorKind::compile, fmt::format("no folder for temporary files: {} ({}); name one in TMPDIR",
-                                              folder.string(), error ? error.message() : "not a folder"));
+  throw Error(ErrorKind::compile,
+              fmt::format("there is no folder for temporary files: {} ({}); set TMPDIR to a folder",
+                          folder.string(), error ? error.message() : "not a folder"));
 }
 
 TemporaryFolder::TemporaryFolder(std::string_view prefix) : owner_(::getpid()) {

@@ -55,7 +55,7 @@ runtime::Environment environment_now(const runtime::Device& device) {
     for (auto& [name, value] : tags_of_environment())
       environment[environment_name_of_tag(name)] = std::move(value);
   } catch (const InvalidArgument& error) {  // a wrong tag must not stop a program
-    log_once(LogLevel::warning, fmt::format("{}; measurements get no tags", error.what()));
+    log_once(LogLevel::warning, fmt::format("{}; ce stores measurements without tags", error.what()));
   }
   return environment;
 }

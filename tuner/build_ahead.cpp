@@ -84,7 +84,7 @@ void BuildAhead::start_thread() {
   } catch (const std::system_error& error) {
     if (threads_.empty())  // else the other threads go on
       throw Error(ErrorKind::compile,
-                  fmt::format("no thread can be started to compile in ({})", error.what()));
+                  fmt::format("no thread for compiling can be started ({})", error.what()));
   }
 }
 

@@ -153,8 +153,9 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
     return fmt::format("it runs without a race, and {} gains less than {:.1f}%", second.config,
                        least_gain * 100);
   if (!raced && (tied || ahead < tie))
-    return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those",
-                       tie * 100, winner.registers);
+    return fmt::format(
+        "within {:.1f}% of the fastest median, and with the fewest registers ({}) of those configs",
+        tie * 100, winner.registers);
   return fmt::format("median {:.2f} us, {:.1f}% ahead of {} (median of {} samples, spread {:.1f}%)",
                      winner.median_us, ahead * 100, second.config, winner.samples_us.size(),
                      winner.spread * 100);
@@ -230,7 +231,7 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
   const std::string doubt = doubt_of(winner);
   // The time can be trusted, the choice less so.
   const std::string cut_short = cut_short_by(winner);
-  return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt) +
+  return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; the measurement was disturbed: " + doubt) +
          (cut_short.empty() ? "" : "; " + cut_short);
 }
 
@@ -434,11 +435,11 @@ const cache::Measurement* winner_among(std::span<const cache::Measurement* const
 void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
                std::span<const cache::Measurement> measurements, std::optional<Decision>& decision) {
   const auto leave_out = [&](std::string_view because) {
-    log_once(LogLevel::warning, fmt::format("{} is pinned for {} (key {}) and does not serve: {}", pin.config,
+    log_once(LogLevel::warning, fmt::format("{} is pinned for {} (key {}) but is not used: {}", pin.config,
                                             generator::title(problem), pin.key.id(), because));
   };
   auto config = Possible::of(pin.key).config_of(pin.config, 0);
-  if (!config) return leave_out("it is no config for this problem on this device");
+  if (!config) return leave_out("it is not a config for this problem on this device");
   const cache::Measurement* timed = nullptr;
   const cache::Measurement* last = nullptr;
   for (const cache::Measurement& measurement : measurements) {
@@ -461,7 +462,8 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
   if (timed != nullptr) pinned.measurement = *timed;
   std::string reason = "pinned: " + pin.why;
   if (decision && decision->winner.text() != pin.config)
-    reason += fmt::format("; by times it would be {}: {}", decision->winner.text(), decision->reason);
+    reason +=
+        fmt::format("; by the times, the winner would be {}: {}", decision->winner.text(), decision->reason);
   if (!decision) decision.emplace();
   std::erase_if(decision->ranking, [&](const Candidate& other) { return other.text() == pin.config; });
   decision->ranking.insert(decision->ranking.begin(), pinned);

@@ -169,13 +169,15 @@ void MatmulChooser::tune(const TokenMatmul& product, const runtime::MatmulOperan
     alike.insert(alike.begin(), *fastest);
     append(result, race(device_, matmul, operands, alike, seconds == 0 ? 0 : seconds - taken));
   } else if (result.cut_short.empty()) {
-    result.cut_short = fmt::format("{:g} s were over before any like the fastest had raced", seconds);
+    result.cut_short = fmt::format(
+        "the {:g} s of a race were over before algorithms similar to the fastest had raced", seconds);
   }
   if (result.runners > 1)
     log(LogLevel::info,
-        fmt::format("tuned {} on {}: {} in {:.1f} us, the best of {}; the library's first took {:.1f} us",
-                    product.bucket().key(), device_.model().name, result.winner, result.winner_us,
-                    result.runners, first_us));
+        fmt::format(
+            "tuned {} on {}: {} in {:.1f} us, the best of {}; the library's first choice took {:.1f} us",
+            product.bucket().key(), device_.model().name, result.winner, result.winner_us, result.runners,
+            first_us));
   const std::lock_guard lock(mutex_);
   winners_.keep(subject, result);
   // The entries of other numbers of tokens are dropped, too: they are looked up again.

@@ -75,8 +75,8 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   RaceResult result;
   for (std::size_t i = 0; i < race.names.size(); ++i) {
     if (!runners.empty() && is_over()) {
-      result.cut_short =
-          fmt::format("{:g} s were over when {} of {} ways had raced", seconds, i, race.names.size());
+      result.cut_short = fmt::format("the {:g} s of a race were over after {} of {} candidates", seconds, i,
+                                     race.names.size());
       break;
     }
     race.set_back();
@@ -85,9 +85,11 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
     if (right.empty()) {
       right = std::move(made);
     } else if (!race.agrees(made, right)) {
-      std::string why = fmt::format("its result differs from {}",
-                                    race.right.empty() ? "that of " + race.names.front() : "the right one");
-      log(LogLevel::warning, fmt::format("{} of {} is left out: {}", race.names[i], race.subject, why));
+      std::string why =
+          fmt::format("its result differs from {}",
+                      race.right.empty() ? "the result of " + race.names.front() : "the correct one");
+      log(LogLevel::warning,
+          fmt::format("{} does not take part in the race of {}: {}", race.names[i], race.subject, why));
       result.runs.push_back({.name = race.names[i], .wrong = std::move(why)});
       ++result.wrong;
       continue;
@@ -107,7 +109,8 @@ RaceResult run(runtime::Device& device, const Race& race, double seconds) {
   for (int turn = 0; turn < final_turns && count > 1; ++turn) {
     if (is_over()) {
       if (result.cut_short.empty())
-        result.cut_short = fmt::format("{:g} s were over after {} of {} turns", seconds, turn, final_turns);
+        result.cut_short =
+            fmt::format("the {:g} s of a race were over after {} of {} turns", seconds, turn, final_turns);
       break;
     }
     for (std::size_t i = 0; i < count; ++i)

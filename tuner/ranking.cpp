@@ -382,7 +382,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
 std::vector<Config> safe_defaults(const Problem& problem, const runtime::Model& model) {
   std::vector<Config> ranked = ranked_space(problem, model);
   if (ranked.empty())
-    throw Unsupported(fmt::format("no config of any variant fits {}", generator::title(problem)));
+    throw Unsupported(fmt::format("no variant has a config that fits {}", generator::title(problem)));
   return ranked;
 }
 

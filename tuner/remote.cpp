@@ -38,7 +38,7 @@ constexpr std::chrono::seconds rest_after_hanging{60};
 std::atomic<Clock::rep> rests_until = 0;
 
 void say_once(const char* variable, std::string_view problem) {
-  log_once(LogLevel::warning, fmt::format("{}: {}; tuning goes on without it", variable, problem));
+  log_once(LogLevel::warning, fmt::format("{}: {}; tuning continues without it", variable, problem));
 }
 
 /// The output of the command in a variable. \returns nothing if the variable is not set, the hook is paused, or it
@@ -51,7 +51,8 @@ std::optional<ProgramEnd> run_hook(const char* variable, const std::string& name
                                {.time = std::chrono::seconds(seconds), .most_output = most_remote_bytes});
   if (!end.failure.empty()) {
     rests_until = (Clock::now() + rest_after_hanging).time_since_epoch().count();
-    say_once(variable, fmt::format("{}, and is not asked for {} s", end.failure, rest_after_hanging.count()));
+    say_once(variable, fmt::format("{}; the next request is in {} s or later", end.failure,
+                                   rest_after_hanging.count()));
     return std::nullopt;
   }
   return end;
@@ -77,13 +78,13 @@ std::vector<cache::Measurement> final_in(const std::string& text, const cache::K
     if (!holds) throw InvalidArgument(what, value, expected);
   };
   expect(list.size() <= most_measurements, "the document", fmt::format("{} measurements", list.size()),
-         fmt::format("{} at most", most_measurements));
+         fmt::format("at most {}", most_measurements));
   const std::string latest = latest_time();
   for (const cache::Measurement& measurement : list) {
     expect(measurement.key == key, "its key", measurement.key.id(), key.id());
     expect(measurement.outcome == cache::Outcome::measured && measurement.stage == cache::stage_of_finals,
            "a measurement", fmt::format("of stage {}", measurement.stage), "one of a final");
-    expect(measurement.created_at < latest, "created_at", measurement.created_at, "a time that has been");
+    expect(measurement.created_at < latest, "created_at", measurement.created_at, "a time in the past");
   }
   return list;
 }
@@ -105,7 +106,7 @@ bool ask_remote(cache::Cache& cache, const cache::Key& key, const generator::Pro
   try {
     if (!environment_variable(variable)) return false;
     if (environment_variable("CE_TRUST")) {
-      say_once(variable, "its documents have no signature, and CE_TRUST is set");
+      say_once(variable, "it cannot be used, because CE_TRUST is set and its documents have no signature");
       return false;
     }
     const auto end = run_hook(variable, remote_name(key, problem), "");

@@ -272,7 +272,8 @@ void Search::look_at(std::size_t entrant, const std::function<generator::Program
     look.local_bytes = kernel.resources().local_bytes;
     if (!kernel.fits(bench_->problem())) return quarantine(entrant, look, "does not fit the device");
     if (look.local_bytes > most_local_bytes)
-      return quarantine(entrant, look, fmt::format("{} bytes of local memory a thread", look.local_bytes));
+      return quarantine(entrant, look,
+                        fmt::format("it needs {} bytes of local memory per thread", look.local_bytes));
     if (const auto wrong = verifier_->mismatch(kernel))
       return quarantine(entrant, look, "wrong answer: " + *wrong);
     Contender contender{std::move(kernel), std::move(program->sources), look};

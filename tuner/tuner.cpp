@@ -72,7 +72,7 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
     if (!has_final(decision)) return std::nullopt;
     if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.text()))
       return std::nullopt;
-    decision->reason += fmt::format("; known to the {} layer", layer.name);
+    decision->reason += fmt::format("; from the {} layer", layer.name);
     return decision;
   };
   if (cache::names_layers())
@@ -177,7 +177,7 @@ Report Tuner::report(const generator::Problem& problem, const Effort& effort) co
   if (!decision)
     throw Error(
         ErrorKind::verification,
-        fmt::format("none of {} configs for {} gave the right answer; first reason: {}", report.tried,
+        fmt::format("none of {} configs for {} gave the correct result; first reason: {}", report.tried,
                     generator::title(problem),
                     report.quarantined.empty() ? "none recorded" : report.quarantined.begin()->first));
   const cache::Measurement& won = decision->winner.measurement;
@@ -222,7 +222,7 @@ bool Tuner::search_ceiling(generator::Operation kind, const Hooks& hooks) {
   if (is_past_end()) return false;  // the fastest of a subset would be too low a ceiling
   if (known_winner(problem)) return true;
   throw Error(ErrorKind::verification,
-              fmt::format("no kernel that measures the ceiling of {} works", generator::name(kind)));
+              fmt::format("no kernel can measure the ceiling of {}", generator::name(kind)));
 }
 
 double Tuner::time_ceiling(generator::Operation kind) {

@@ -153,9 +153,8 @@ std::unique_ptr<Store> create_draft(const fs::path& draft) {
       return ::open(draft.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
     });
     if (descriptor.get() < 0 || !is_own_file(draft) || ::ftruncate(descriptor.get(), 0) != 0)
-      throw DatabaseError(
-          fmt::format("cannot create {}, or begin it anew: name a file in another folder ({})",
-                      draft.string(), ways_to_name_it));
+      throw DatabaseError(fmt::format("cannot create or empty {}: name a file in another folder ({})",
+                                      draft.string(), ways_to_name_it));
   }
   Opened opened = open_file(draft, IfEmpty::fill);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
@@ -195,8 +194,8 @@ void remove_leftovers_of_reading(const fs::path& aside) {
 std::string set_aside_as(const fs::path& path, const fs::path& aside, const std::string& cause,
                          const Store::Counts& counts) {
   return fmt::format(
-      "{} was damaged ({}): it is set aside as {}, and a new one has taken its place; {} "
-      "and are in it",
+      "{} was damaged ({}): the file is set aside as {}, and ce has created a new database; {}, and are in "
+      "the new database",
       path.string(), cause, aside.string(), counted(counts));
 }
 
@@ -204,7 +203,7 @@ Repair into_memory(const fs::path& path, const std::string& cause, const std::st
   Repair result{.memory = Store::in_memory(), .report = {}};
   salvage(is_there(path) ? path : unfinished(path, true).value_or(path), *result.memory);
   result.report = fmt::format(
-      "{} is damaged ({}), and no new database can take its place ({}): {} and are kept in memory; "
+      "{} is damaged ({}), and ce cannot replace it with a new database ({}): {}, and are only in memory; "
       "name another file ({})",
       path.string(), cause, obstacle, counted(result.memory->counts()), ways_to_name_it);
   return result;
@@ -280,7 +279,7 @@ void finish_what_was_interrupted(const fs::path& path) {
     if (const auto aside = unfinished(path, true)) finish(path, *aside);
     remove_drafts(path);
   } catch (const fs::filesystem_error& error) {
-    throw DatabaseError(fmt::format("cannot go on with the repair of {} ({}): name another file ({})",
+    throw DatabaseError(fmt::format("cannot continue the repair of {} ({}): name another file ({})",
                                     path.string(), error.what(), ways_to_name_it));
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);
@@ -298,11 +297,10 @@ void create_folders(const fs::path& folder) {
 }
 
 DatabaseError being_repaired(const fs::path& path) {
-  return DatabaseError(
-      fmt::format("{} is being repaired, and the process that does so was killed or is another user's: the "
-                  "next program of "
-                  "that user that tunes with it goes on with that",
-                  path.string()));
+  return DatabaseError(fmt::format(
+      "the repair of {} is unfinished: the process that began it was killed, or belongs to another user. The "
+      "next program of that user that tunes with this database continues the repair",
+      path.string()));
 }
 
 /// Whether there is no file at the path. A dangling link counts as none.

@@ -131,7 +131,7 @@ void be_lenient(SQLite::Database& database) {
   database.exec("PRAGMA writable_schema = ON");
   database.exec("PRAGMA cell_size_check = ON");
   if (!database.tableExists("measurements") && !database.tableExists("binaries"))
-    throw SQLite::Exception("it has none of our tables", SQLITE_CORRUPT);
+    throw SQLite::Exception("it has no table of ce", SQLITE_CORRUPT);
 }
 
 std::unique_ptr<SQLite::Database> leniently(std::unique_ptr<SQLite::Database> database) {

@@ -43,13 +43,14 @@ std::string why_left_out(const Case& problem) {
       ++timed;
       doubtful += tuner::doubt_of(m).empty() ? 0 : 1;
     }
-  if (timed == 0) return "no final and no check was timed";
-  if (timed == doubtful) return "measured under doubt only (throttled clocks, other processes)";
-  const std::string also = doubtful > 0 ? ", but for runs under doubt" : "";
-  if (problem.newer.empty()) return "nothing new was measured" + also;
+  if (timed == 0) return "neither a final nor a check was timed";
+  if (timed == doubtful) return "all measurements were disturbed (throttled clocks, other processes)";
+  const std::string also = doubtful > 0 ? ", except disturbed runs" : "";
+  if (problem.newer.empty()) return "there is no new measurement" + also;
   if (problem.older.empty())
-    return "nothing earlier to hold it against, or only on another model of GPU or with other options" + also;
-  return "timed with other numbers of rows";
+    return "there is no earlier measurement, or only one on another model of GPU or with other options" +
+           also;
+  return "the runs before and after have different numbers of rows";
 }
 
 /// Removes runs of other configs; the populations then point to the remaining ones.

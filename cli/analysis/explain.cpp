@@ -83,10 +83,12 @@ std::string ties_of(const std::vector<Finalist>& finalists) {
       fmt::format("{} configs are within {:.1f}% of the fastest median", others.size() + 1, tie * 100);
   std::sort(others.begin(), others.end());
   if (others.front() > own)
-    return fmt::format("{}; the winner has the fewest registers: {}, the others {}", tied, own,
+    return fmt::format("{}; the winner has the fewest registers, {}; the others have {}", tied, own,
                        fmt::join(others, ", "));
-  return fmt::format("{}; {} of them have the fewest registers, {}, and the winner the smallest text", tied,
-                     1 + std::count(others.begin(), others.end(), own), own);
+  return fmt::format(
+      "{}; {} of them have the fewest registers, {}, and of these the winner's text comes first in "
+      "alphabetical order",
+      tied, 1 + std::count(others.begin(), others.end(), own), own);
 }
 
 /// Times of configs, by stage and rows: others are not comparable.

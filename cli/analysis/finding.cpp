@@ -83,9 +83,9 @@ void suspect(Finding& finding, const Evidence& evidence) {
   for (const Change& change : finding.changes) finding.suspects.push_back(change.what);
   if (finding.config_before != finding.config_after) return;
   if (evidence.is_same_binary)
-    acquit(finding, {"toolkit", "library", "templates"}, "the same binary ran");
+    acquit(finding, {"toolkit", "library", "templates"}, "both sides ran the same binary");
   else if (evidence.is_same_template)
-    acquit(finding, {"templates"}, "the winner's template is the same");
+    acquit(finding, {"templates"}, "the winner's template has not changed");
 }
 
 }  // namespace
@@ -168,8 +168,8 @@ void suspect_machine(std::span<Finding* const> findings) {
       continue;
     }
     finding->suspects.insert(finding->suspects.begin(), "machine");
-    finding->why = fmt::format("the reference kernel took {:+.1f}% too{}{}{}", 100 * drift, of,
-                               finding->why.empty() ? "" : "; ", finding->why);
+    finding->why = fmt::format("the time of the reference kernel also changed by {:+.1f}%{}{}{}", 100 * drift,
+                               of, finding->why.empty() ? "" : "; ", finding->why);
   }
 }
 
@@ -193,8 +193,8 @@ void narrow_suspects(std::span<Finding* const> findings) {
       if (other.harmless &&
           std::find(finding->changes.begin(), finding->changes.end(), other.change) != finding->changes.end())
         acquit(*finding, {other.change.what.c_str()},
-               fmt::format("{} alone did no harm to {} other problem{}", other.change.what, other.problems,
-                           other.problems == 1 ? "" : "s"));
+               fmt::format("{} was the only change of {} other problem{}, without a slowdown",
+                           other.change.what, other.problems, other.problems == 1 ? "" : "s"));
 }
 
 }  // namespace ce::tuner

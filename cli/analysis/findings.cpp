@@ -34,7 +34,7 @@ std::string changes_text(const Finding& finding) {
   std::vector<std::string> texts;
   for (const tuner::Change& change : finding.changes)
     texts.push_back(fmt::format("{} {} -> {}", change.what, change.before, change.after));
-  return texts.empty() ? "nothing that is known" : fmt::format("{}", fmt::join(texts, "; "));
+  return texts.empty() ? "nothing known" : fmt::format("{}", fmt::join(texts, "; "));
 }
 
 std::string suspects_text(const Finding& finding) {
@@ -74,21 +74,20 @@ std::string missing_text(const std::vector<ProblemFinding>& findings, std::strin
   std::string text;
   if (!more.empty()) {
     const int half = more[(more.size() - 1) / 2], all = more.back();
-    text += fmt::format("{} unsure: {} each would tell 1.5%", counted(std::ssize(more), "problem"),
-                        counted(all, "more run"));
+    text += fmt::format("{} unsure: {} of each would show an effect of 1.5%",
+                        counted(std::ssize(more), "problem"), counted(all, "more run"));
     if (half < all)
       text +=
-          fmt::format(", and {} for {} of them", half, std::ranges::upper_bound(more, half) - more.begin());
+          fmt::format(", or {} for {} of them", half, std::ranges::upper_bound(more, half) - more.begin());
     text += fmt::format(" (ce-tune check --runs {}, then {})\n", all, again);
   }
   if (without > 0)
     text += fmt::format(
-        "{} unsure: too few runs before to tell 1.5%; the next check is held against all runs so far with "
-        "the "
-        "newest software\n",
+        "{} unsure: too few runs before the change to show an effect of 1.5%; the next check is compared "
+        "with all runs so far with the newest software\n",
         counted(without, "problem"));
   if (scattered > 0)
-    text += fmt::format("{} unsure: the effect is near 1%, or runs scatter; each check adds to them\n",
+    text += fmt::format("{} unsure: the effect is near 1%, or times of runs vary; each check adds runs\n",
                         counted(scattered, "problem"));
   return text;
 }
@@ -109,9 +108,8 @@ std::string machine_text(const std::vector<ProblemFinding>& findings) {
   for (const auto& [device, move] : machine_moves(findings))
     if (move.is_sure)
       text += fmt::format(
-          "{}: the reference kernel, which never changes, took {:+.1f}% in the median of {}: suspect the "
-          "machine "
-          "first (clocks, power, other processes, another GPU), then what changed with it\n",
+          "{}: the time of the reference kernel, which never changes, changed by {:+.1f}% in the median of "
+          "{}: suspect the machine first (clocks, power, other processes, another GPU), then other changes\n",
           device_name_of({"", device}), 100 * move.drift, counted(move.problems, "problem"));
   return text;
 }
@@ -177,7 +175,7 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all, std::
   }
   std::string text = table.empty() ? "" : table.text() + "\n";
   if (hidden > 0)
-    text += fmt::format("and {} that are closer to 1; --all lists them\n\n",
+    text += fmt::format("and {} with ratios closer to 1; --all lists them\n\n",
                         counted(static_cast<std::int64_t>(hidden), "more unsure problem"));
   notes += missing_text(findings, again) + machine_text(findings);
   if (!notes.empty()) text += notes + "\n";

@@ -36,7 +36,7 @@ std::pair<std::string, Accepted> accepted_in(const nlohmann::json& entry, const 
            field, expected);
     return entry[field].get<std::string>();
   };
-  expect(entry.is_object(), "", "an object with key, up_to or missing, and why");
+  expect(entry.is_object(), "", "an object with key, with up_to or missing, and with why");
   Accepted accepted{.why = text("why", "the reason, in words")};
   const std::string key = text("key", "12 hexadecimal digits, as db list shows them");
   constexpr std::size_t digits = 12;
@@ -47,16 +47,16 @@ std::pair<std::string, Accepted> accepted_in(const nlohmann::json& entry, const 
     accepted.is_missing = entry["missing"].get<bool>();
   }
   if (entry.contains("up_to")) {
-    expect(entry["up_to"].is_number(), "up_to", "a number from 1 on: the time after over the time before");
+    expect(entry["up_to"].is_number(), "up_to",
+           "1 or more: the largest ratio of the time after to the time before");
     accepted.up_to = entry["up_to"].get<double>();
     expect(1 <= accepted.up_to && accepted.up_to <= most_accepted, "up_to",
-           "a number from 1 on: the time after over the time before");
+           "1 or more: the largest ratio of the time after to the time before");
   }
   expect(accepted.is_missing || entry.contains("up_to"), "up_to", "a ratio, or \"missing\": true");
   for (const auto& [field, value] : entry.items())
     if (field != "key" && field != "why" && field != "missing" && field != "up_to")
-      throw InvalidArgument(fmt::format("{}: {}", where, field), "there",
-                            "key, up_to, missing and why alone");
+      throw InvalidArgument(fmt::format("{}: {}", where, field), "there", "only key, up_to, missing and why");
   return {key, std::move(accepted)};
 }
 
@@ -81,7 +81,7 @@ void judge(GatedProblem& problem, const Accepted* accepted, const std::string& w
     if (passes)
       problem.text += fmt::format("; accepted up to {:.3f}: {}", accepted->up_to, accepted->why);
     else if (accepted != nullptr && accepted->up_to > 1)
-      problem.text += fmt::format("; more than the {:.3f} that was accepted", accepted->up_to);
+      problem.text += fmt::format("; this is more than the accepted {:.3f}", accepted->up_to);
   } else if (winner.may_be_slower()) {
     const bool passes = accepted != nullptr && winner.narrow.high <= accepted->up_to;
     problem.result = passes ? GateResult::accepted : GateResult::unsure;
@@ -133,7 +133,7 @@ std::string count_text(const Gate& gate) {
                                   GateResult::accepted, GateResult::passed})
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", gate.count(result), name(result));
   if (gate.races_left_out > 0)
-    text += fmt::format("; {} left out: not made again", counted(gate.races_left_out, "race"));
+    text += fmt::format("; {} not compared (not repeated)", counted(gate.races_left_out, "race"));
   return text;
 }
 
@@ -166,7 +166,7 @@ std::map<std::string, Accepted> read_accepted(std::string_view text, const std::
     const std::string where = fmt::format("entry {} of {}", ++number, name);
     auto [key, accepted] = accepted_in(entry, where);
     if (!all.emplace(key, std::move(accepted)).second)
-      throw InvalidArgument(where + ": key", key, "each key once");
+      throw InvalidArgument(where + ": key", key, "each key only once");
   }
   return all;
 }
@@ -215,8 +215,9 @@ Gate gate_of(const std::list<Case>& cases, const std::map<std::string, Accepted>
     gate.problems.push_back(std::move(problem));
   }
   for (const auto& [key, one] : unused)
-    gate.notes.push_back(
-        printable(fmt::format("{} is accepted ({}) and need not be: take it out", key, one->why)));
+    gate.notes.push_back(printable(
+        fmt::format("{} is accepted ({}), but passes without that: remove it from the accepted problems", key,
+                    one->why)));
   const auto rank = [](const GatedProblem& problem) {
     constexpr std::array order{GateResult::slower, GateResult::not_compared, GateResult::unsure,
                                GateResult::accepted, GateResult::passed};

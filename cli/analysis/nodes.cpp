@@ -250,7 +250,7 @@ std::string text_of(const Fleet& fleet, bool all) {
                       count_of(GpuVerdict::unsure), count_of(GpuVerdict::fast),
                       count_of(GpuVerdict::as_the_fleet));
   if (!fleet.alone.empty())
-    text += fmt::format("{} not compared: no other has timed the same with the same software\n",
+    text += fmt::format("{} not compared: no other GPU has timed the same configs with the same software\n",
                         counted(std::ssize(fleet.alone), "GPU"));
   return text;
 }

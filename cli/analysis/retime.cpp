@@ -98,7 +98,7 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
   }
   if (kernels.empty())
     throw Error(ErrorKind::verification,
-                fmt::format("no kernel that measures the ceiling of {} works", generator::name(kind)));
+                fmt::format("no kernel can measure the ceiling of {}", generator::name(kind)));
   return ceilings_.emplace(kind, std::move(kernels)).first->second;
 }
 

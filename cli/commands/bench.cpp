@@ -25,30 +25,26 @@ namespace {
 
 constexpr const char* notes =
     "\nSuites:\n"
-    "  widths    columns from 128 to 262144; rows: the largest power of two with which the logits take 1 GiB "
-    "at\n"
-    "            most, so that every problem is of half a GiB to one GiB\n"
+    "  widths    128 to 262144 columns; the number of rows is the largest power of two with which the logits "
+    "take\n            1 GiB at most, so each problem takes half a GiB to one GiB\n"
     "  vocab     8192 rows of the vocabularies of language models; softmax and cross entropy with gradient,\n"
     "            f32 and bf16\n"
-    "  few-rows  1, 8, 32 and 64 rows of 32000, 128256 and 262144 columns, each with a bound:\n"
+    "  few-rows  1, 8, 32 and 64 rows of 32000, 128256 and 262144 columns, beside a bound:\n"
     "            1.4 x bytes / ceiling of 1 GiB + 3 x launch floor. The launch floor is the time of a kernel "
     "that\n"
     "            reads one row of 128 columns, measured in the same way.\n"
-    "--op, --dtype, --rows and --cols take the place of what the suite says.\n"
-    "Without --op, widths and few-rows time softmax, log_softmax, both of their backward operations, the "
-    "loss\n"
-    "alone, loss and gradient, and cross_entropy_backward.\n"
+    "--op, --dtype, --rows and --cols override the suite.\n"
+    "Without --op, widths and few-rows time softmax, log_softmax, the backward operations of both, the "
+    "loss\nalone, loss and gradient, and cross_entropy_backward.\n"
     "\nExamples:\n"
     "  ce-tune bench --plot widths.svg\n"
     "  ce-tune bench --suite vocab --json > vocab.json\n"
     "  ce-tune bench --suite few-rows --op cross_entropy --loss-only --dtype bf16\n"
     "  ce-tune bench --op softmax --dtype f32 --rows 8 --cols 64,128 --device host --db my.db\n"
     "\n"
-    "A problem without a known winner is tuned first. Then the winner is timed now, in turns with the "
-    "ceiling: the\n"
-    "fastest kernel that does nothing but move as many bytes in the same way. These times are printed, and "
-    "not kept\n"
-    "in the database.\n";
+    "bench first tunes a problem without a known winner. Then it times the winner in turns with the ceiling: "
+    "the fastest\nkernel that only moves as many bytes in the same way. It prints these times, and does not "
+    "keep them in the\ndatabase.\n";
 
 struct BenchOptions {
   CommonOptions common;
@@ -140,14 +136,15 @@ ExitCode bench(const BenchOptions& options, const std::string& command_line) {
     print(json_of(result));
   else
     print_text("{}", text_of(result));
-  return verdict(result.run, "what was tuned", "; what was timed is not");
+  return verdict(result.run, "what was tuned", "; the times are not kept");
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Action& chosen, const std::string& command_line) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = app.add_subcommand("bench", "Time the winners now, beside the memory's ceiling");
+  CLI::App* command =
+      app.add_subcommand("bench", "Time the winners now, and compare them with the memory's ceiling");
   command->footer(notes);
   command->add_option("--suite", options->suite, "widths, vocab or few-rows (default: widths)")
       ->type_name("WORD");

@@ -154,7 +154,7 @@ Json json_of(const BenchResult& result) {
 
 LinePlot plot_of(const BenchResult& result) {
   LinePlot plot{.title = fmt::format("{}, cold L2", result.run.model.name),
-                .subtitle = fmt::format("GB/s of the fewest bytes that must move; median of {}; {}",
+                .subtitle = fmt::format("GB/s over the fewest bytes that must move; median of {}; {}",
                                         counted(result.samples, "sample"), result.run.date.substr(0, 10)),
                 .x_label = "columns",
                 .y_label = "GB/s"};

@@ -37,9 +37,9 @@ constexpr const char* bundle_examples =
     "  ce-tune bundle winners.jsonl\n"
     "  ce-tune bundle h100.jsonl --gpu 'H100 80GB' --cubins\n"
     "  CE_SITE_DB=h100.jsonl CE_POLICY=frozen python train.py\n"
-    "\nOne line for each decision, sorted, without samples, hosts, dates and paths: keep it in a repository, "
-    "where "
-    "a diff\nshows which decisions changed. Searches that did not come to their end are left out.\n";
+    "\nThe file has one line for each decision, sorted, without samples, hosts, dates and paths. Keep it in "
+    "a repository:\na diff then shows which decisions changed. It does not contain winners of unfinished "
+    "searches.\n";
 
 struct BundleOptions {
   CommonOptions common;
@@ -91,15 +91,17 @@ void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
   const std::size_t all = missing.size();
   missing.resize(std::min(all, most_named));
   throw NotFound(
-      fmt::format("{} without a compiled kernel, among them {}: ce-tune time KEY compiles and keeps them",
+      fmt::format("{} without a compiled kernel, for example {}: ce-tune time KEY compiles and keeps them",
                   counted(static_cast<std::int64_t>(all), "decision"), fmt::join(missing, ", ")));
 }
 
 ExitCode write_bundle(const BundleOptions& options) {
   if (options.common.json && options.file == "-")
-    throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+    throw InvalidArgument("FILE", "\"-\"",
+                          "a file together with --json, which writes to the standard output");
   if (!options.key.empty() && options.file == "-")
-    throw InvalidArgument("FILE", "\"-\"", "a file beside --sign: the signature lies beside it");
+    throw InvalidArgument("FILE", "\"-\"",
+                          "a file together with --sign, because the signature is a second file beside it");
   const std::string signature_path = cache::signature_of(options.file).string();
   if (!options.key.empty()) require_output("--sign", signature_path, options.common.json);
   if (options.file != "-") require_output("FILE", options.file, options.common.json);
@@ -139,10 +141,10 @@ ExitCode write_bundle(const BundleOptions& options) {
     say("ce-tune: {}, {} of them pinned, and {} written to {}\n", counted(decisions, "decision"), pinned,
         counted(binaries, "compiled kernel"), options.file == "-" ? "the standard output" : options.file);
   if (left_out > 0)
-    say("ce-tune: {} left out: not tuned to the end with the templates of this version\n",
+    say("ce-tune: {} left out, because no search with this version's templates was finished\n",
         counted(left_out, "problem"));
   if (signature.empty() && std::filesystem::exists(signature_path))
-    say("ce-tune: {} is of what the file was before: sign it again\n", signature_path);
+    say("ce-tune: {} is the signature of the previous content: sign the file again\n", signature_path);
   if (decisions == 0) say("ce-tune: the bundle is empty\n");
   return ExitCode::success;
 }
@@ -154,15 +156,15 @@ void add_bundle(CLI::App& app, Action& chosen) {
   CLI::App* command =
       app.add_subcommand("bundle", "Write the winners as a file of decisions for a repository");
   command->footer(bundle_examples);
-  command->add_option("FILE", options->file, "Where to; - for the standard output")->required();
+  command->add_option("FILE", options->file, "The file to write; - for the standard output")->required();
   command->add_option("--gpu", options->gpus, "Only devices whose name contains this; may be repeated")
       ->type_name("NAME");
   command
       ->add_option("--sign", options->key,
-                   "Write FILE.sig, the signature by this ssh key, which CE_TRUST of programs names")
+                   "Also write FILE.sig, a signature by this ssh key; programs verify it with CE_TRUST")
       ->type_name("KEYFILE");
   command->add_flag("--cubins", options->cubins,
-                    "With the compiled kernels, so that a program needs no compiler");
+                    "Add the compiled kernels, so that a program needs no compiler");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return write_bundle(*options); }; });

@@ -37,17 +37,14 @@ namespace {
 using cache::Measurement;
 
 constexpr const char* check_notes =
-    "\nEach winner is timed now, in turns with the config that was second and with a kernel that never "
-    "changes, "
-    "and held\n"
-    "against what was measured of it before. What is timed is written down, and decides nothing. The "
-    "problems "
-    "that move\n"
-    "the most bytes come first, kernels that do not fill the device last, in processes of their own.\n"
+    "\ncheck times each winner now, in turns with the runner-up and with a kernel that never changes, and "
+    "compares it with\nits earlier measurements. The database keeps the new times, but they do not choose "
+    "winners. Problems that move the\nmost bytes come first; kernels that do not fill the device come last, "
+    "each in its own process.\n"
     "\nExamples:\n"
     "  ce-tune check --budget 2m              after a change of driver: is everything as fast as it was?\n"
     "  ce-tune check --top 20 --runs 5        more runs see smaller effects\n"
-    "  ce-tune check --retune                 and repeat the final where the second is faster than the "
+    "  ce-tune check --retune                 and repeat the final if the runner-up is faster than the "
     "winner\n";
 
 /// Most configs of a repeated final.
@@ -298,7 +295,7 @@ std::int64_t races_on(const cache::Cache& cache, const runtime::Model& model) {
 }
 
 std::string races_text(std::int64_t races) {
-  return races == 0 ? "" : counted(races, "race") + " left out: the calls that make them time them\n";
+  return races == 0 ? "" : counted(races, "race") + " not checked: only the calls that need a race time it\n";
 }
 
 Failure unreached(std::size_t problems, const std::string& budget) {
@@ -393,24 +390,22 @@ void add_check(CLI::App& app, Action& chosen) {
   command->footer(check_notes);
   command->add_option("--top", options->top, "Only the N problems that move the most bytes")->type_name("N");
   command
-      ->add_option("--budget", options->budget, "Begin nothing new after that time, such as 90s, 10m or 1.5h")
+      ->add_option("--budget", options->budget, "Start nothing new after this time, such as 90s, 10m or 1.5h")
       ->type_name("TIME");
   command
       ->add_option(
           "--runs", options->runs,
-          fmt::format("Runs of each problem (default: {} to {}, more of short kernels, and up to {} "
-                      "processes of those "
-                      "that do not fill the device; 1 on the host)",
+          fmt::format("Runs of each problem (default: {} to {}, more for short kernels, and up to {} "
+                      "processes\nfor kernels that do not fill the device; 1 on the host)",
                       tuner::fewest_runs_to_make, tuner::most_runs_to_make, tuner::most_processes_to_make))
       ->type_name("N");
   command->add_flag("--retune", options->retune,
-                    "Repeat the final of the best 8 where the second is faster than the winner");
-  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+                    "Repeat the final of the best 8 configs if the runner-up is faster than the winner");
+  command->add_flag("--all", options->all, "Also list the problems that are as fast as before");
   command
-      ->add_option(
-          "--against", options->against,
-          "fleet: hold this GPU against the others of its model that the database knows, not against\n"
-          "what was before")
+      ->add_option("--against", options->against,
+                   "fleet: compare this GPU with the others of its model in the database, instead of with "
+                   "its\nown past")
       ->type_name("fleet");
   add_timing_options(*command, options->tuning);
   add_device_option(*command, options->common);

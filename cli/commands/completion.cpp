@@ -18,7 +18,7 @@ namespace {
 constexpr const char* completion_examples =
     "\nExamples:\n"
     "  ce-tune completion bash > ~/.local/share/bash-completion/completions/ce-tune\n"
-    "  ce-tune completion zsh > ~/.zfunc/_ce-tune   (a folder of fpath)\n"
+    "  ce-tune completion zsh > ~/.zfunc/_ce-tune   (a folder in fpath)\n"
     "  ce-tune completion fish > ~/.config/fish/completions/ce-tune.fish\n";
 
 bool takes_file(const OptionEntry& option) { return option.value.find("FILE") != std::string::npos; }
@@ -227,7 +227,7 @@ std::string for_fish(const CommandEntry& root) {
 void add_completion(CLI::App& app, Action& chosen) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command =
-      app.add_subcommand("completion", "Print what completes commands and options in a shell");
+      app.add_subcommand("completion", "Print a script that completes commands and options in a shell");
   command->footer(completion_examples);
   command->add_option("SHELL", *shell, "bash, zsh or fish")->required();
   command->callback([&app, shell, &chosen] {

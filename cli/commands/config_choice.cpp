@@ -49,7 +49,7 @@ void require_serves(const generator::Config& config, const generator::Problem& p
                     const runtime::Model& model) {
   const generator::Variant& variant = generator::variant(config.variant);
   if (!variant.serves(problem))
-    throw not_serving(config, problem, model, fmt::format("{} does not serve it", variant.name));
+    throw not_serving(config, problem, model, fmt::format("{} cannot run it", variant.name));
   if (const auto why = variant.rejects(config, problem, tuner::limits_of(model)))
     throw not_serving(config, problem, model, *why);
 }
@@ -65,9 +65,9 @@ ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
     return {decision->winner.config, fmt::format("the known winner on {}", model)};
   const auto [ranked, from_neighbours] = tuner.untried(problem);
   return {fallback_of(device, problem, ranked),
-          fmt::format(
-              "what {} uses{}", model,
-              from_neighbours ? ", from near problems that were tuned" : " before anything was measured")};
+          fmt::format("the config that {} uses{}", model,
+                      from_neighbours ? ", chosen from similar problems that were tuned"
+                                      : " before anything was measured")};
 }
 
 }  // namespace ce::cli

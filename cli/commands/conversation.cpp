@@ -85,7 +85,7 @@ int answer_jobs(int in, int out, const char* name, const std::function<Json(cons
       const auto job = receive(channel, transfer);
       if (transfer == Transfer::closed) return 0;
       if (!job) {
-        say("ce-tune {}: for ce-tune's own use; what arrived here is not from it\n", name);
+        say("ce-tune {}: only ce-tune uses this command, and this input does not come from ce-tune\n", name);
         return 1;
       }
       Json words;

@@ -42,10 +42,9 @@ constexpr const char* doctor_examples =
     "  ce-tune doctor\n"
     "  ce-tune doctor --json --db my.db\n"
     "\n"
-    "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
-    "database can be\n"
-    "used and all its layers read, and CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED mean something;\n"
-    "otherwise that of the first thing that is in the way.\n";
+    "Exit status: 0 if this machine can tune (its GPUs, or the host device if it has none), the database and "
+    "all its\nlayers can be used, and the values of CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED are valid; "
+    "otherwise that of\nthe first problem.\n";
 
 /// The result of one check.
 struct Diagnosis {
@@ -101,8 +100,8 @@ Diagnosis check_nvrtc(const runtime::CudaStatus& cuda) {
             .state = cuda.gpus.empty() ? Diagnosis::State::absent : Diagnosis::State::bad,
             .detail = fmt::format("not found; looked in {}", fmt::join(cuda.nvrtc_tried, "; ")),
             .remedy =
-                "for a GPU, pip install nvidia-cuda-nvrtc, or install a CUDA toolkit, or name libnvrtc.so in "
-                "CE_NVRTC",
+                "for a GPU, pip install nvidia-cuda-nvrtc, or install a CUDA toolkit, or set CE_NVRTC to "
+                "libnvrtc.so",
             .facts = std::move(facts)};
   facts.update({{"path", cuda.nvrtc_path},
                 {"version", cuda.nvrtc_version},
@@ -111,11 +110,11 @@ Diagnosis check_nvrtc(const runtime::CudaStatus& cuda) {
   if (!cuda.nvrtc_problem.empty())
     return {.what = "nvrtc",
             .state = Diagnosis::State::bad,
-            .detail = fmt::format("{} at {} compiles nothing: {}", cuda.nvrtc_version, cuda.nvrtc_path,
+            .detail = fmt::format("{} at {} cannot compile: {}", cuda.nvrtc_version, cuda.nvrtc_path,
                                   one_line(cuda.nvrtc_problem)),
             .remedy =
-                "mend or reinstall it (all files of the package nvidia-cuda-nvrtc, or of a CUDA toolkit, "
-                "libnvrtc-builtins among them), or name another libnvrtc.so in CE_NVRTC",
+                "repair or reinstall it (all files of the package nvidia-cuda-nvrtc or of a CUDA toolkit, "
+                "with libnvrtc-builtins), or set CE_NVRTC to another libnvrtc.so",
             .facts = std::move(facts),
             .code = ExitCode::compile};
   return {.what = "nvrtc",
@@ -154,7 +153,7 @@ Diagnosis check_host() {
     return {.what = "host",
             .state = Diagnosis::State::bad,
             .detail = error.what(),
-            .remedy = fmt::format("unset {}, or set it to that", error.argument()),
+            .remedy = fmt::format("unset {}, or set it to such a value", error.argument()),
             .code = ExitCode::usage};
   }
   Json facts = json_of(host->model());
@@ -166,11 +165,12 @@ Diagnosis check_host() {
                                         .headers = {},
                                         .options = {}};
     static_cast<void>(host->compile(trial));
-    return {.what = "host",
-            .detail = fmt::format(
-                "{}, compiler {}; shows whether kernels are right, its times say nothing about a GPU",
-                host->model().name, compiler),
-            .facts = std::move(facts)};
+    return {
+        .what = "host",
+        .detail = fmt::format(
+            "{}, compiler {}; it shows whether kernels are correct, but its times say nothing about a GPU",
+            host->model().name, compiler),
+        .facts = std::move(facts)};
   } catch (const Unsupported& error) {
     return {.what = "host",
             .state = Diagnosis::State::absent,
@@ -181,8 +181,8 @@ Diagnosis check_host() {
   } catch (const Error& error) {
     return {.what = "host",
             .state = Diagnosis::State::bad,
-            .detail = fmt::format("the C++ compiler compiles nothing: {}", one_line(error.what())),
-            .remedy = "mend or reinstall the compiler, or name another in CE_HOST_COMPILER",
+            .detail = fmt::format("the C++ compiler cannot compile: {}", one_line(error.what())),
+            .remedy = "repair or reinstall the compiler, or set CE_HOST_COMPILER to another one",
             .facts = std::move(facts),
             .code = ExitCode::compile};
   }
@@ -272,7 +272,7 @@ Diagnosis check_database(const CommonOptions& common) {
     } else if (const std::string shortage = shortage_in(nearest_folder(path)); !shortage.empty()) {
       diagnosis.state = Diagnosis::State::bad;
       diagnosis.detail += ", but " + shortage;
-      diagnosis.remedy = "make room there, or name another database with --db or CE_DB";
+      diagnosis.remedy = "free some space there, or name another database with --db or CE_DB";
     }
   } catch (const NotFound& error) {
     const std::string obstacle = path.empty() ? "" : obstacle_to(path);
@@ -307,7 +307,7 @@ std::vector<Diagnosis> check_layers() {
       diagnosis.state = Diagnosis::State::bad;
       diagnosis.detail = layer.problem;
       diagnosis.remedy =
-          fmt::format("mend or unset {}", layer.name == "site" ? "CE_SITE_DB" : "CE_SYSTEM_DB");
+          fmt::format("correct or unset {}", layer.name == "site" ? "CE_SITE_DB" : "CE_SYSTEM_DB");
     }
     layers.push_back(std::move(diagnosis));
   }
@@ -420,7 +420,8 @@ ExitCode doctor(const CommonOptions& common) {
 
 void add_doctor(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
-  CLI::App* command = app.add_subcommand("doctor", "Say what was found, what is missing and how to mend it");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Show what was found, what is missing and how to correct it");
   command->footer(doctor_examples);
   add_database_option(*command, *options);
   add_json_option(*command, *options);

@@ -32,9 +32,8 @@ constexpr const char* explain_examples =
     "\nExamples:\n"
     "  ce-tune explain 3fa2c81b04d7\n"
     "  ce-tune explain 3fa2 --json\n"
-    "\nKEY is the beginning of a key that db list shows, at least 4 digits of it. All that was measured is "
-    "shown "
-    "by db show.\n";
+    "\nKEY is the beginning of a key that db list shows, at least 4 digits of it. db show shows all measured "
+    "configs.\n";
 
 constexpr std::size_t widest_rejection = 120;
 constexpr std::size_t most_finalists = 16;
@@ -156,20 +155,18 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
   if (!why.ties.empty()) text += fmt::format("ties     {}\n", printable(why.ties));
   if (ceiling)
-    text += fmt::format(
-        "ceiling  {} of {} GB/s, {}, which the best kernel on record does that is nothing but a {}\n",
-        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
-        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
+    text += fmt::format("ceiling  {} of {} GB/s, {}, the speed of the fastest measured {} kernel\n",
+                        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
+                        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
   if (!why.coverage.empty())
     text += fmt::format("search   {} of {} tried; {}\n", why.tried(), counted(why.configs(), "config"),
-                        why.tried() == why.configs()
-                            ? "none was left out"
-                            : "the others were less promising than these, or the budget was used up "
-                              "(sweep --strategy exhaustive tries all)");
+                        why.tried() == why.configs() ? "the search tried every config"
+                                                     : "the other configs were less promising, or the budget "
+                                                       "was used up (sweep --strategy exhaustive tries all)");
   text += "\n" + finalists_text(why);
   if (why.finalists.size() > most_finalists)
     text += fmt::format("and {} more (--json)\n", why.finalists.size() - most_finalists);
-  if (!why.effects.empty()) text += "\nWhat other values cost, all else held fixed:\n" + effects_text(why);
+  if (!why.effects.empty()) text += "\nCost of other values if nothing else changes:\n" + effects_text(why);
   if (!why.coverage.empty()) text += "\n" + coverage_text(why);
   if (!known.quarantined.empty()) text += "\n" + rejections_text(known);
   return text;
@@ -239,7 +236,7 @@ ExitCode explain(const CommonOptions& common, const std::string& prefix) {
   const auto why = tuner::explain(known.measurements, known.key, known.problem_or_throw());
   if (!why)
     throw NotFound(
-        fmt::format("{} ({}) has no winner: nothing was measured with the templates of this version",
+        fmt::format("{} ({}) has no winner, because nothing was measured with this version's templates",
                     known.key.id(), known.title()));
   const SlowerWinners winners(cache);
   const Beside beside{found.database, ceiling_of(cache, known), winners.find(found.key)};
@@ -255,7 +252,7 @@ ExitCode explain(const CommonOptions& common, const std::string& prefix) {
 void add_explain(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto key = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("explain", "Why a config won, and how sure that is");
+  CLI::App* command = app.add_subcommand("explain", "Explain why a config won, and how sure that is");
   command->footer(explain_examples);
   add_key_argument(*command, *key);
   add_database_option(*command, *options);

@@ -35,8 +35,10 @@ constexpr const char* gate_notes =
     "  ce-tune gate --baseline winners.jsonl --gpu H100 --junit gate.xml --github\n"
     "  ce-tune db export winners.jsonl --winners                    once, for the repository\n"
     "  ce-tune check --db ci.db; ce-tune gate --db ci.db --baseline winners.jsonl --accept accepted.json\n"
-    "\nEvery problem of the baseline must have been measured since, in the database of --db, and must not be "
-    "slower.\nThe baseline is what db export wrote, with or without --winners, or a database.\n"
+    "\nAfter the baseline was written, the database of --db must have measured every problem of the "
+    "baseline, and none\nmay be slower. The baseline is what db export wrote, with or without --winners, or "
+    "a "
+    "database.\n"
     "\naccepted.json: {\"accepted\": [{\"key\": \"3fa2c81b04d7\", \"up_to\": 1.05, \"why\": \"...\"},\n"
     "                            {\"key\": \"49a06cacf0fd\", \"missing\": true, \"why\": \"...\"}]}\n";
 
@@ -63,13 +65,14 @@ cache::Cache open_baseline(const std::string& path) {
   const std::string text = contents_of("--baseline", path);
   if (cache::is_bundle(text))
     throw InvalidArgument("--baseline", in_quotes(path) + ", a bundle, which has no samples",
-                          "what db export --winners writes, or a database");
+                          "the output of db export --winners, or a database");
   return cache::Cache::of_export(text);
 }
 
 ExitCode gate(const GateOptions& options) {
   if (options.github && options.common.json)
-    throw InvalidArgument("--github", "given", "no --json beside it: both have the standard output");
+    throw InvalidArgument("--github", "given",
+                          "no --json together with --github, because both write to the standard output");
   if (!options.junit.empty()) require_output("--junit", options.junit, options.common.json);
   std::map<std::string, Accepted> accepted;
   if (!options.accept.empty())
@@ -89,11 +92,11 @@ ExitCode gate(const GateOptions& options) {
     print_text("{}", text_of(result));
   if (options.github) print_text("{}", annotations_of(result, options.unsure_pass));
   if (keys.empty())
-    say("ce-tune: the baseline has no problem: a gate that compared nothing does not pass\n");
+    say("ce-tune: the baseline has no problem; a gate that compared nothing does not pass\n");
   else if (!result.findings.empty() && !result.compares_kernels())
-    say("ce-tune: races alone were compared: a gate that compared no kernel does not pass\n");
+    say("ce-tune: only races were compared; a gate that compared no kernel does not pass\n");
   else if (result.findings.empty() && result.races_left_out > 0)
-    say("ce-tune: races are timed by the calls that make them, not by a check: nothing was compared\n");
+    say("ce-tune: nothing was compared, because the baseline has only races, which check does not time\n");
   return code;
 }
 
@@ -101,19 +104,20 @@ ExitCode gate(const GateOptions& options) {
 
 void add_gate(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<GateOptions>();
-  CLI::App* command = app.add_subcommand("gate", "Pass or fail a change by a baseline, for CI");
+  CLI::App* command =
+      app.add_subcommand("gate", "Compare the database with a baseline, and pass or fail, for CI");
   command->footer(gate_notes);
-  command->add_option("--baseline", options->baseline, "What must be compared: an export or a database")
+  command->add_option("--baseline", options->baseline, "The problems to compare: an export or a database")
       ->type_name("FILE")
       ->required();
-  command->add_option("--accept", options->accept, "What may be slower or missing, and why")
+  command->add_option("--accept", options->accept, "Problems that may be slower or missing, with reasons")
       ->type_name("FILE");
   command
       ->add_option("--gpu", options->gpus,
-                   "Only problems of the baseline on devices whose name contains this; may be repeated")
+                   "Only problems of the baseline on devices whose name contains NAME; may be repeated")
       ->type_name("NAME");
   command->add_flag("--unsure-pass", options->unsure_pass,
-                    "Pass where a problem may be slower, but there are too few runs to say");
+                    "Pass even if a problem may be slower, but has too few runs to decide");
   command->add_option("--junit", options->junit, "Also write JUnit's XML")->type_name("FILE");
   command->add_flag("--github", options->github, "Also print annotations for GitHub Actions");
   add_database_option(*command, options->common);

@@ -37,11 +37,9 @@ constexpr const char* linear_examples =
     "  ce-tune linear --tokens 8192 --hidden 4096 --cols 128256 --loss-only --z-loss 1e-4\n"
     "  ce-tune linear --tokens 16384 --hidden 2048 --cols 151936 --memory-budget 512MiB\n"
     "\n"
-    "Makes one call on random numbers, as a program would: its products, kernels and chunks are tuned, and "
-    "the\n"
-    "database keeps what was found. A call with other options has other kernels, and is a call of its own. "
-    "Takes\n"
-    "the memory of the layer, its gradients and the budget.\n";
+    "linear makes one call on random numbers, as a program would. This tunes products, kernels and chunks, "
+    "and the database\nkeeps the results. Other options need other kernels, and so another run. A run needs "
+    "the memory of the layer, its\ngradients and the budget.\n";
 
 struct LinearOptions {
   CommonOptions common;
@@ -103,7 +101,7 @@ ExitCode linear(const LinearOptions& options) {
     operation.valid_tokens = parse_count("--valid-tokens", options.valid_tokens, 1, tokens);
   const std::string database = database_path(options.common).string();
   if (const cache::Status status = cache::Cache::open(database).status(); !status.persistent)
-    throw DatabaseError(fmt::format("nothing that is measured would be kept: {}", status.problem));
+    throw DatabaseError(fmt::format("the measurements would not be kept: {}", status.problem));
   Context context(
       {.device = options.common.device, .database = database, .policy = Policy::tune, .tuning_seconds = 0});
   const Memory x = random_memory(context, *dtype, tokens * hidden, 1),
@@ -165,16 +163,16 @@ void add_linear(CLI::App& app, Action& chosen) {
   command->add_option("--dtype", options->dtype, "f32, f16 or bf16 (default: bf16)")->type_name("DTYPE");
   command
       ->add_option("--loss-dtype", options->loss_dtype,
-                   "f32 or that of --dtype, which Python has without autocast (default: f32)")
+                   "f32 or the dtype of --dtype; Python without autocast uses the latter (default: f32)")
       ->type_name("DTYPE");
   command->add_flag("--loss-only", options->loss_only, "No gradient (default: loss and gradients)");
   command
       ->add_option("--memory-budget", options->memory_budget,
-                   "Memory beyond the tensors (default: a tenth of what is free)")
+                   "Memory in addition to the tensors (default: a tenth of the free memory)")
       ->type_name("SIZE");
   command
       ->add_option("--valid-tokens", options->valid_tokens,
-                   "Tokens that count, where others are to be in no product")
+                   "Number of tokens that count, to leave the other tokens out of all products")
       ->type_name("N");
   for (const auto& option : generator::cross_entropy_options) {
     const std::string name(option.flag);

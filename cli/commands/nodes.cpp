@@ -16,9 +16,9 @@ namespace ce::cli {
 namespace {
 
 constexpr const char* nodes_notes =
-    "\nEach GPU is held against the median of the others of its model, by what they have timed of the same\n"
-    "configs with the same software, in finals and checks. It is slow where that is 2% or more and chance\n"
-    "would show it once in 1000 GPUs; docs/measuring.md has the method.\n"
+    "\nnodes compares each GPU with the median of the others of its model, by their times of the same "
+    "configs\nwith the same software, in finals and checks. A GPU is slow if its times are 2% or more "
+    "longer, and chance\nwould show that only once in 1000 GPUs; docs/measuring.md describes the method.\n"
     "\nExamples:\n"
     "  ce-tune nodes --db fleet.db --since 2030-01-31\n"
     "\nBefore, on each GPU: ce-tune check; then ce-tune db merge node-*.db --db fleet.db\n";
@@ -42,8 +42,8 @@ ExitCode nodes(const NodesOptions& options) {
     print_text("{}", text_of(fleet, options.all));
   const ExitCode code = exit_code_of(fleet);
   if (code == ExitCode::nothing_compared)
-    say("ce-tune: nothing was compared; expected two GPUs of one model that timed the same with the same "
-        "software\n");
+    say("ce-tune: nothing was compared; expected two GPUs of one model that timed the same configs with the "
+        "same software\n");
   return code;
 }
 
@@ -51,12 +51,11 @@ ExitCode nodes(const NodesOptions& options) {
 
 void add_nodes(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<NodesOptions>();
-  CLI::App* command =
-      app.add_subcommand("nodes", "Say which GPUs of a fleet are slow, and what slows them down");
+  CLI::App* command = app.add_subcommand("nodes", "Show which GPUs of a fleet are slow, and possible causes");
   command->footer(nodes_notes);
-  command->add_option("--since", options->since, "Only what was measured from then on")
+  command->add_option("--since", options->since, "Only measurements from this day or version on")
       ->type_name("DATE|VERSION");
-  command->add_flag("--all", options->all, "List the GPUs that are as the others, too");
+  command->add_flag("--all", options->all, "Also list the GPUs that are as fast as the others");
   add_tag_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

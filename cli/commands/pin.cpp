@@ -27,7 +27,8 @@ constexpr const char* pin_examples =
     "\nExamples:\n"
     "  ce-tune pin 3fa2 block/warps=8,vec=8,load=cs,store=cs --why 'same bits as the last run'\n"
     "  ce-tune pin 3fa2 --remove\n"
-    "\nA pinned config serves whatever is measured, until it is found wrong, and goes into bundles.\n";
+    "\nPrograms use a pinned config whatever is measured, unless it gives a wrong answer. Bundles contain "
+    "it, too.\n";
 
 constexpr std::size_t longest_why = 500;
 
@@ -40,12 +41,15 @@ struct PinOptions {
 /// \throws InvalidArgument
 void require_complete(const PinOptions& options) {
   if (options.remove) {
-    if (!options.config.empty()) throw InvalidArgument("CONFIG", options.config, "none beside --remove");
-    if (!options.why.empty()) throw InvalidArgument("--why", in_quotes(options.why), "none beside --remove");
+    if (!options.config.empty())
+      throw InvalidArgument("CONFIG", options.config, "no value together with --remove");
+    if (!options.why.empty())
+      throw InvalidArgument("--why", in_quotes(options.why), "no value together with --remove");
     return;
   }
   if (options.config.empty()) throw InvalidArgument("CONFIG", "missing", "the config to pin, or --remove");
-  if (options.why.empty()) throw InvalidArgument("--why", "missing", "why times are not to decide");
+  if (options.why.empty())
+    throw InvalidArgument("--why", "missing", "the reason why this config is used whatever its time");
   if (options.why.size() > longest_why)
     throw InvalidArgument("--why", fmt::format("{} bytes long", options.why.size()),
                           fmt::format("{} at most", longest_why));
@@ -64,7 +68,7 @@ std::string checked_config(const Known& known, const std::string& text) {
   for (const cache::Measurement* measurement : known.quarantined)
     if (measurement->config == config)
       throw InvalidArgument("CONFIG", config,
-                            fmt::format("one that is not in quarantine, as this is ({})",
+                            fmt::format("a config that is not in quarantine; this one is ({})",
                                         tuner::first_line(measurement->reason)));
   std::optional<tuner::Decision> decision;
   tuner::apply_pin({.key = known.key, .config = config, .why = "a look", .created_at = ""},
@@ -90,15 +94,16 @@ ExitCode pin(const PinOptions& options) {
       throw NotFound(fmt::format("nothing is pinned for {} in {}", found.key.id(), path));
   }
   if (!cache::Maintenance::create(path).pin(wanted))
-    throw DatabaseError(fmt::format("{} has a pin for {} of a later time than now: the clock was set back",
-                                    path, wanted.key.id()));
+    throw DatabaseError(
+        fmt::format("{} has a pin for {} with a time in the future, because the clock was set back", path,
+                    wanted.key.id()));
   if (options.common.json)
     print({{"database", path},
            {"key", wanted.key.id()},
            {"config", options.remove ? Json() : Json(wanted.config)},
            {"why", options.remove ? Json() : Json(wanted.why)}});
   else if (options.remove)
-    print_text("{}  {}\npinned   no longer: times decide\n", wanted.key.id(), title_of(wanted.key));
+    print_text("{}  {}\npinned   no longer; the times decide\n", wanted.key.id(), title_of(wanted.key));
   else
     print_text("{}  {}\npinned   {}\nwhy      {}\n", wanted.key.id(), title_of(wanted.key), wanted.config,
                printable(wanted.why));
@@ -109,12 +114,13 @@ ExitCode pin(const PinOptions& options) {
 
 void add_pin(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<PinOptions>();
-  CLI::App* command = app.add_subcommand("pin", "Keep a config for a problem, whatever times say");
+  CLI::App* command = app.add_subcommand("pin", "Use one config for a problem, whatever its time");
   command->footer(pin_examples);
   add_key_argument(*command, options->key);
-  command->add_option("CONFIG", options->config, "The config, as db show names it");
-  command->add_option("--why", options->why, "The reason, for those who meet it later")->type_name("TEXT");
-  command->add_flag("--remove", options->remove, "Let times decide again");
+  command->add_option("CONFIG", options->config, "The config, in the form that db show prints");
+  command->add_option("--why", options->why, "The reason, for people who find the pin later")
+      ->type_name("TEXT");
+  command->add_flag("--remove", options->remove, "Remove the pin: the times decide again");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return pin(*options); }; });

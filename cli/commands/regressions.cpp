@@ -26,18 +26,15 @@ namespace {
 using cache::Measurement;
 
 constexpr const char* regressions_notes =
-    "\nWithout --since and --against, each problem's newest runs are held against those of the software "
-    "before: "
-    "another\n"
-    "driver, toolkit, version of ce or templates. A problem counts as slower when its winner takes at least "
-    "1% "
-    "longer and\n"
-    "chance would show that once in 1000 problems; docs/measuring.md has the method.\n"
+    "\nWithout --since and --against, each problem's newest runs are compared with those of the software "
+    "before: another\ndriver, toolkit, version of ce or templates. A problem counts as slower if its winner "
+    "takes at least 1% longer and\nchance would show that only once in 1000 problems; docs/measuring.md "
+    "describes the method.\n"
     "\nExamples:\n"
     "  ce-tune regressions                           after a change of driver, and a sweep or check with it\n"
-    "  ce-tune regressions --since 2030-01-31        what is slower than before that day\n"
-    "  ce-tune regressions --since 0.2.0             what is slower than with versions before that one\n"
-    "  ce-tune regressions --against release.db      this database against another one\n";
+    "  ce-tune regressions --since 2030-01-31        slower problems since that day\n"
+    "  ce-tune regressions --since 0.2.0             slower problems since that version\n"
+    "  ce-tune regressions --against release.db      this database compared with another one\n";
 
 struct RegressionOptions {
   CommonOptions common;
@@ -100,19 +97,20 @@ ExitCode regressions(const RegressionOptions& options) {
 
 void add_regressions(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<RegressionOptions>();
-  CLI::App* command = app.add_subcommand("regressions", "Say which problems became slower, and what changed");
+  CLI::App* command =
+      app.add_subcommand("regressions", "Show which problems became slower, and what changed");
   command->footer(regressions_notes);
-  CLI::Option* since = command->add_option("--since", options->since,
-                                           "Compare what was measured from then on with what was before");
+  CLI::Option* since = command->add_option(
+      "--since", options->since, "Compare measurements from this day or version on with earlier ones");
   since->type_name("DATE|VERSION");
-  command->add_option("--against", options->against, "Compare with the newest that this database knows")
+  command->add_option("--against", options->against, "Compare with the newest runs in this database")
       ->type_name("FILE")
       ->excludes(since);
   command
       ->add_option("--require", options->require,
-                   "Fail (12) where fewer problems than N were compared (default: 1)")
+                   "Fail (12) if fewer than N problems were compared (default: 1)")
       ->type_name("N");
-  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  command->add_flag("--all", options->all, "Also list the problems that are as fast as before");
   add_tag_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

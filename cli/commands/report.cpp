@@ -27,10 +27,9 @@ constexpr const char* report_examples =
     "  ce-tune report --html report.html\n"
     "  ce-tune report --html softmax.html 3fa2c81b04d7 49a0\n"
     "  ce-tune report --json > report.json\n"
-    "\nKEYs are the beginnings of keys that db list shows, at least 4 digits of each; without any, all are\n"
-    "reported. The page is one file that loads nothing, to be mailed or put on any server: names of hosts, "
-    "paths\n"
-    "and addresses are left out of it. --unredacted keeps them, and so does --json.\n";
+    "\nKEYs are the beginnings of keys that db list shows, at least 4 digits of each; without a KEY,\nreport "
+    "shows all. The page is one file that loads nothing, and you can mail it or put it on any server: it "
+    "contains\nno names of hosts, paths and addresses. --unredacted keeps them, and so does --json.\n";
 
 struct ReportOptions {
   CommonOptions common;
@@ -86,7 +85,7 @@ ExitCode write_report(const ReportOptions& options) {
 void add_report(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command =
-      app.add_subcommand("report", "Put winners, axes, history and environments on a page for browsers");
+      app.add_subcommand("report", "Write a page for browsers with winners, axes, history and environments");
   command->footer(report_examples);
   command->add_option("KEY", options->keys, "Only these keys of db list; their first 4 digits or more");
   command->add_option("--html", options->html, "The page to write")->type_name("FILE");
@@ -94,7 +93,7 @@ void add_report(CLI::App& app, Action& chosen) {
       ->type_name("N");
   command->add_flag("--unredacted", options->unredacted,
                     "Keep names of hosts, paths and addresses on the page");
-  add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
+  add_device_option(*command, options->common, "Only keys that this device would use: cuda, cuda:N or host");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return write_report(*options); }; });

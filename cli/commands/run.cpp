@@ -34,10 +34,9 @@ constexpr const char* run_examples =
     "  ce-tune run --op cross_entropy --dtype bf16 --rows 64 --cols 32000 --smoothing 0.1 \\\n"
     "      logits=x.bin target=t.bin loss=loss.bin grad=dx.bin\n"
     "\n"
-    "Tensors are named as in include/ce/operations.hpp. A file holds the elements of one, row after row, "
-    "little-endian, and\n"
-    "nothing else, as NumPy's tofile() writes them. Every input needs a file; an output without one is "
-    "dropped.\n";
+    "Tensors have their names in include/ce/operations.hpp. A file holds only the elements of one tensor, "
+    "row after row,\nlittle-endian, as NumPy's tofile() writes them. Every input needs a file; outputs "
+    "without a file are not written.\n";
 
 struct RunOptions {
   CommonOptions common;
@@ -162,18 +161,19 @@ void add_run(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Run an operation once on data in files");
   command->footer(run_examples);
-  command
-      ->add_option("TENSORS", options->tensors, "A file for each input, and for the outputs that are wanted")
+  command->add_option("TENSORS", options->tensors, "A file for each input, and for each output to write")
       ->required()
       ->type_name("TENSOR=FILE");
-  CLI::Option* config = command
-                            ->add_option("--config", options->config,
-                                         "The config to run, as db show and source --list write it")
-                            ->type_name("CONFIG");
+  CLI::Option* config =
+      command
+          ->add_option("--config", options->config,
+                       "The config to run, in the form that db show and source --list print")
+          ->type_name("CONFIG");
   command
       ->add_option("--policy", options->policy,
-                   "Run what a program with that policy would, tuning included: tune, lookup, frozen or\n"
-                   "background (default: what the database knows, else an untuned config; nothing is tuned)")
+                   "Choose the config as a program with this policy does, and tune if the policy does: "
+                   "tune,\nlookup, frozen or background (default: the config that the database knows, else "
+                   "an untuned\none, without tuning)")
       ->type_name("POLICY")
       ->excludes(config);
   add_problem_options(*command, options->problem, &options->amounts);

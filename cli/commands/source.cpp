@@ -32,11 +32,9 @@ constexpr const char* source_examples =
     "  ce-tune source --op softmax --dtype bf16 --cols 4096 --list\n"
     "  ce-tune source --op softmax --dtype bf16 --cols 4096 --config block/warps=16,vec=8,load=cs,store=cs\n"
     "\n"
-    "Without KEY, the options say the problem. Without --config, the config is the winner that the database "
-    "knows\n"
-    "for the device, or else the one that runs where nothing is tuned; standard error says which. Without "
-    "--rows,\n"
-    "8192 are meant.\n";
+    "Without KEY, the options define the problem. Without --config, source prints the winner that the "
+    "database has for the\ndevice, or else the config that runs untuned; standard error says which. The "
+    "default of --rows is 8192.\n";
 
 /// Default of --rows: rows are not in the source, and only decide which winner is used.
 constexpr const char* usual_rows = "8192";
@@ -57,7 +55,7 @@ struct Choice {
 generator::Problem asked_problem(const SourceOptions& options) {
   ProblemOptions one = options.problem;
   if (one.rows.empty()) one.rows = {usual_rows};
-  require_lists(one, "it, or a KEY of db list");
+  require_lists(one, "a value, or a KEY of db list");
   return one_problem_of(one);
 }
 
@@ -131,26 +129,28 @@ std::string remarks_on(const Choice& choice, const generator::Program& program, 
     text += fmt::format("ce-tune: it includes {}; --flat puts everything into one file\n", headers);
   }
   if (program.sources.size() > 1)
-    text += fmt::format("ce-tune: {} around it, the same for every config: --json prints them too\n",
-                        counted(static_cast<std::int64_t>(program.sources.size()) - 1, "other source"));
+    text +=
+        fmt::format("ce-tune: the program also has {}, the same for every config; --json prints them, too\n",
+                    counted(static_cast<std::int64_t>(program.sources.size()) - 1, "other source"));
   return text;
 }
 
 /// Without --list, a device is only used to find the config that a program runs there.
 void require_device_to_matter(const SourceOptions& options) {
   if (options.common.device.empty() || (options.key.empty() && options.config.empty())) return;
-  throw InvalidArgument("--device", in_quotes(options.common.device),
-                        fmt::format("none beside {}: the source is the same for every device",
-                                    options.key.empty() ? "--config" : "KEY without --list"));
+  throw InvalidArgument(
+      "--device", in_quotes(options.common.device),
+      fmt::format("no --device together with {}, because the source is the same for every device",
+                  options.key.empty() ? "--config" : "KEY without --list"));
 }
 
 /// The key and the winner of a problem need a database.
 void require_database_to_matter(const SourceOptions& options) {
   if (options.common.database.empty() || !options.key.empty()) return;
   if (!options.list && options.config.empty()) return;
-  throw InvalidArgument(
-      "--db", in_quotes(options.common.database),
-      fmt::format("none beside {} without KEY: nothing is looked up", options.list ? "--list" : "--config"));
+  throw InvalidArgument("--db", in_quotes(options.common.database),
+                        fmt::format("no --db together with {} without KEY, because no database is read",
+                                    options.list ? "--list" : "--config"));
 }
 
 ExitCode show_source(const SourceOptions& options) {
@@ -175,11 +175,13 @@ void add_source(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<SourceOptions>();
   CLI::App* command = app.add_subcommand("source", "Print the generated CUDA of a winner or of any config");
   command->footer(source_examples);
-  command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
+  command->add_option("KEY", options->key, "A key of db list; its first 4 digits or more");
   CLI::Option* config =
-      command->add_option("--config", options->config, "The config, as db show and --list write it")
+      command
+          ->add_option("--config", options->config, "The config, in the form that db show and --list print")
           ->type_name("CONFIG");
-  CLI::Option* flat = command->add_flag("--flat", options->flat, "One file: every include put in its place");
+  CLI::Option* flat =
+      command->add_flag("--flat", options->flat, "Print one file, with the text of every include");
   command->add_flag("--list", options->list, "Print the configs that fit the problem and the device instead")
       ->excludes(config)
       ->excludes(flat);

@@ -48,11 +48,9 @@ constexpr const char* sweep_examples =
     "  ce-tune sweep --op cross_entropy --dtype f32 --rows 64 --cols 1000 --device host --db my.db --json\n"
     "  srun -n 8 ce-tune sweep --from shapes.csv --shard auto\n"
     "\n"
-    "Every combination is tuned. What the database knows is not measured again, so the same command resumes "
-    "a sweep\n"
-    "that was interrupted. Ctrl-C stops after the config that is being measured, a second one at once; both "
-    "leave the\n"
-    "database whole.\n";
+    "sweep tunes every combination. It does not repeat measurements that the database has, so the same "
+    "command resumes an\ninterrupted sweep. Ctrl-C stops after the current config, a second Ctrl-C stops at "
+    "once; both leave the database\nintact.\n";
 
 struct SweepOptions {
   CommonOptions common;
@@ -67,7 +65,7 @@ std::vector<generator::Problem> problems_of(const SweepOptions& options) {
   const ProblemOptions& problems = options.problems;
   if (!options.presets.empty()) return problems_of_presets(options.presets, problems);
   if (!options.file.empty()) return problems_of(std::filesystem::path(options.file), problems);
-  require_lists(problems, "a list; or --preset or --from");
+  require_lists(problems, "a list, or --preset or --from");
   return problems_of(problems);
 }
 
@@ -123,7 +121,7 @@ std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t lef
   if (what.empty()) return std::nullopt;
   return Failure{.code = ExitCode::out_of_budget,
                  .fields = {{"kind", "out of budget"},
-                            {"message", fmt::format("{} within --budget {}; the same command goes on",
+                            {"message", fmt::format("{} within --budget {}; the same command continues",
                                                     fmt::join(what, ", "), budget)}}};
 }
 
@@ -206,7 +204,7 @@ void require_list_presets_alone(const CLI::App& command) {
     const bool takes_nothing = option->get_items_expected_max() == 0;
     throw InvalidArgument(
         name, takes_nothing ? "given" : in_quotes(fmt::format("{}", fmt::join(option->results(), ","))),
-        "nothing beside --list-presets but --json and --wide");
+        "no option together with --list-presets, except --json and --wide");
   }
 }
 
@@ -261,7 +259,7 @@ SweepResult sweep_devices(const SweepOptions& options, const Agenda& agenda,
                           const std::filesystem::path& path, const std::vector<std::string>& devices) {
   static_cast<void>(settings_of(options.tuning, {}));
   cache::Cache cache = cache::Cache::open(path);
-  require_record(cache, {}, "with several devices, nothing that is measured");
+  require_record(cache, {}, "with several devices, no measurement");
   return tune_in_time(
       options, agenda, devices, cache,
       result_of(agenda, begin_run(fmt::format("{}", fmt::join(devices, ",")))),
@@ -291,12 +289,11 @@ void add_sweep(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("sweep", "Find the fastest kernels for problems, and remember them");
   command->footer(sweep_examples);
   add_problem_options(*command, options->problems);
-  CLI::Option* presets =
-      command->add_option("--preset", options->presets,
-                          "What these models ask in training and serving; --op, --dtype and --rows\n"
-                          "take the place of what they say");
+  CLI::Option* presets = command->add_option("--preset", options->presets,
+                                             "The problems of these models in training and serving; --op, "
+                                             "--dtype and --rows\noverride those of the models");
   presets->allow_extra_args(false)->type_name("LIST");
-  command->add_flag("--list-presets", options->list_presets, "List the models, with the sources");
+  command->add_flag("--list-presets", options->list_presets, "List the models, with their sources");
   command
       ->add_option("--from", options->file,
                    "The problems in a file of comma-separated values, whose first line names\n"
@@ -304,38 +301,36 @@ void add_sweep(CLI::App& app, Action& chosen) {
       ->type_name("FILE")
       ->excludes(presets);
   command
-      ->add_option("--budget", options->budget,
-                   "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
-                   "tuned first")
+      ->add_option(
+          "--budget", options->budget,
+          "Time for the whole sweep, such as 90s, 10m or 1.5h; problems that move the most bytes\ncome first")
       ->type_name("TIME");
   command
-      ->add_option(
-          "--progress-json", options->progress_json,
-          "Also tell of the progress as lines of JSON, added to FILE; - is standard error, which then\n"
-          "has no other progress")
+      ->add_option("--progress-json", options->progress_json,
+                   "Also append the progress as lines of JSON to FILE; - is standard error, which then has "
+                   "no\nother progress")
       ->type_name("FILE");
   command
       ->add_option("--shard", options->shard,
-                   "One of N shards of the problems, counted from 0, such as 0/4; auto takes both numbers\n"
-                   "from Slurm, Kubernetes or torchrun, auto/N the first")
+                   "Only shard I of N of the problems, counted from 0, such as 0/4; auto takes both "
+                   "numbers\nfrom Slurm, Kubernetes or torchrun, auto/N only the first")
       ->type_name("I/N");
-  command->add_flag(
-      "--retune", options->retune,
-      "Search again also where a search has come to its end; configs that were tried are not tried again,\n"
-      "the fastest are timed again in turns");
-  command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
+  command->add_flag("--retune", options->retune,
+                    "Also search finished problems again: try configs that were not tried before, and time "
+                    "the\nfastest again in turns");
+  command->add_option("--top", options->top, "Print the best N configs of each problem")->type_name("N");
   command
       ->add_option("--samples", options->tuning.samples,
                    "Samples of each finalist, rounded up to a multiple of 3 (default: 15; 6 on the host)")
       ->type_name("N");
-  command->add_flag("--isolate{60s}", options->isolate,
-                    "Tune in another process: a config that crashes it, or does not end within 60 s\n"
-                    "(--isolate=TIME for another limit, 1s or more), is rejected, and the sweep goes on");
+  command->add_flag(
+      "--isolate{60s}", options->isolate,
+      "Tune in another process: a config that crashes it, or does not end within 60 s\n(--isolate=TIME for "
+      "another limit, 1s or more), is rejected, and the sweep continues");
   add_tuning_options(*command, options->tuning);
-  add_device_option(
-      *command, options->common,
-      "cuda, cuda:N, host, or several: cuda:all, or names with commas between, each of\n"
-      "which tunes in a process of its own (default: CE_DEVICE, else the first GPU, else host)");
+  add_device_option(*command, options->common,
+                    "cuda, cuda:N, host, or several: cuda:all, or names separated by commas; each\ndevice "
+                    "tunes in its own process (default: CE_DEVICE, else the first GPU, else host)");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   add_wide_option(*command);

@@ -55,9 +55,10 @@ void require_one_model(const std::vector<std::unique_ptr<SweepWorker>>& workers)
   const SweepWorker& first = *workers.front();
   for (const auto& worker : workers)
     if (worker->model().key() != first.model().key())
-      throw InvalidArgument("--device", in_quotes(worker->device()),
-                            fmt::format("a device of the model of {}, {}, not {}: winners are of one model",
-                                        first.device(), first.model().name, worker->model().name));
+      throw InvalidArgument(
+          "--device", in_quotes(worker->device()),
+          fmt::format("a device of the same model as {}, {}, not {}, because a winner belongs to one model",
+                      first.device(), first.model().name, worker->model().name));
 }
 
 /// The kinds of ceilings that the problems are compared with.
@@ -119,9 +120,10 @@ class Lane {
     const SweepWorker::End end = worker_.tune(swept, job.waits, hooks());
     if (end == SweepWorker::End::died) {
       const bool again = shared_.queue.give_back(job.index);
-      const Failure death = die(again ? "its problem goes to another device"
-                                      : "its problem is given up, as another died of it, too",
-                                !again);
+      const Failure death =
+          die(again ? "its problem goes to another device"
+                    : "its problem is given up, because a process of another device died of it, too",
+              !again);
       if (!again) swept.failure = death;
       return false;
     }
@@ -140,7 +142,8 @@ class Lane {
     if (end == SweepWorker::End::died) {
       const bool again = shared_.queue.give_back(job.index);
       die(fmt::format("the {} {}", title_of(swept),
-                      again ? "goes to another device" : "is given up, as another died of it, too"),
+                      again ? "goes to another device"
+                            : "is given up, because a process of another device died of it, too"),
           false);
       return false;
     }
@@ -160,7 +163,7 @@ class Lane {
       SweptCeiling swept{.kind = kind};
       const SweepWorker::End end = worker_.time_ceiling(swept, shared_.stop);
       if (end == SweepWorker::End::died) {
-        die("its problems show no ceiling", false);
+        die("its problems are shown without a ceiling", false);
         return;
       }
       gbs[kind] = swept.gbs;
@@ -228,7 +231,7 @@ std::vector<std::string> device_list(const std::string& text, int gpus) {
   constexpr const char* argument = "--device";
   std::vector<std::string> devices;
   if (text == "cuda:all") {
-    if (gpus == 0) throw DeviceError("opening cuda:all", 0, "there is no GPU here");
+    if (gpus == 0) throw DeviceError("opening cuda:all", 0, "this machine has no GPU");
     for (int i = 0; i < gpus; ++i) devices.push_back(fmt::format("cuda:{}", i));
     return devices;
   }
@@ -241,7 +244,7 @@ std::vector<std::string> device_list(const std::string& text, int gpus) {
       check_device_name(argument, name);
     } catch (const InvalidArgument&) {
       throw InvalidArgument(argument, in_quotes(text),
-                            "cuda:all, or cuda, cuda:N or host, with commas between");
+                            "cuda:all, or cuda, cuda:N or host, separated by commas");
     }
     if (name != "host" && std::find(devices.begin(), devices.end(), name) != devices.end())
       throw InvalidArgument(argument, in_quotes(text), fmt::format("{} once", name));

@@ -120,7 +120,8 @@ std::string notes_of(const SweptProblem& swept) {
     text += fmt::format("{}: timed with {} rows ({})\n", title, swept.report->timed_rows,
                         swept.report->tried == swept.report->known ? "known before" : "see --scratch");
   if (!swept.report->unfinished.empty())
-    text += fmt::format("{}: unfinished, the next search goes on: {}\n", title, swept.report->unfinished);
+    text +=
+        fmt::format("{}: unfinished, the next search continues it: {}\n", title, swept.report->unfinished);
   for (const auto& [reason, count] : swept.report->quarantined)
     text += fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
   return text;

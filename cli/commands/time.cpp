@@ -35,9 +35,8 @@ constexpr const char* time_examples =
     "  ce-tune time --op softmax --dtype bf16 --rows 8192 --cols 4096 \\\n"
     "    --config block/warps=2,vec=8,load=ca,store=cg --config block/warps=4,vec=8,load=ca,store=cg\n"
     "\n"
-    "Each kernel runs a few times before it is the next one's turn, so that drift of the machine meets all "
-    "alike. Nothing\n"
-    "is written to the database but the binaries.\n";
+    "The kernels take turns of a few runs each, so that drift of the machine affects all alike. The database "
+    "keeps only\nthe compiled kernels.\n";
 
 constexpr std::size_t usual_configs = 5;
 
@@ -77,7 +76,7 @@ Field field_of(const TimeOptions& options) {
           fmt::format("{} ({}) has no winner; name configs with --config", known.key.id(), known.title()));
     return field;
   }
-  require_lists(options.problem, "one value; or name a KEY of db list");
+  require_lists(options.problem, "one value, or a KEY of db list");
   field.problem = one_problem_of(options.problem);
   field.configs = named_configs(options);
   if (field.configs.empty()) throw InvalidArgument("--config", "missing", "one or more configs");
@@ -118,7 +117,7 @@ ExitCode time(const TimeOptions& options) {
   const tuner::Settings settings = settings_of(options.tuning, device->model());
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(database_path(options.common));
-  require_record(cache, options.tuning, "nothing that is compiled");
+  require_record(cache, options.tuning, "no compiled kernel");
   TuningRun run = begin_run(*device);
 
   ProgressDisplay display(Screen::standard_error());
@@ -154,12 +153,13 @@ ExitCode time(const TimeOptions& options) {
 
 void add_time(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<TimeOptions>();
-  CLI::App* command = app.add_subcommand("time", "Time configs of one problem beside each other");
+  CLI::App* command = app.add_subcommand("time", "Time configs of one problem in turns");
   command->footer(time_examples);
-  command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
+  command->add_option("KEY", options->key, "A key of db list; its first 4 digits or more");
   command
-      ->add_option("--config", options->configs,
-                   "A config, as db show writes it; may be repeated (default: the best five that KEY knows)")
+      ->add_option(
+          "--config", options->configs,
+          "A config, in the form that db show prints; may be repeated (default: the best five of KEY)")
       ->type_name("CONFIG")
       ->allow_extra_args(false);
   command->add_option("--samples", options->samples, "Samples of each config (default: 30)")->type_name("N");

@@ -79,7 +79,7 @@ std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const
                                                process_.end(std::chrono::milliseconds(1000)).words));
   if (const auto error = error_in(*answer)) throw Error(*error);
   std::istringstream lines(answer->at("measurements").get<std::string>());
-  return cache::read_export(lines, "what a timing process said");
+  return cache::read_export(lines, "the answer of a timing process");
 }
 
 int timing_worker_main(int in, int out) {

@@ -38,8 +38,8 @@ void add_tuning_options(CLI::App& command, TuningOptions& options) {
       ->type_name("NAME");
   command
       .add_option("--configs", options.configs,
-                  "Try at most that many configs (default: what the strategy tries; on the host 12,\n"
-                  "but for exhaustive)")
+                  "Try at most N configs (default: as many as the strategy tries; on the host 12,\nexcept "
+                  "for exhaustive)")
       ->type_name("N");
   add_timing_options(command, options);
 }
@@ -47,16 +47,18 @@ void add_tuning_options(CLI::App& command, TuningOptions& options) {
 void require_record(const cache::Cache& cache, const TuningOptions& options, std::string_view what) {
   const cache::Status status = cache.status();
   if (!status.persistent && !options.unrecorded)
-    throw DatabaseError(fmt::format("{} would be kept: {} (--unrecorded goes on)", what, status.problem));
+    throw DatabaseError(fmt::format("{} would be kept: {} (--unrecorded continues without keeping them)",
+                                    what, status.problem));
 }
 
 void add_timing_options(CLI::App& command, TuningOptions& options) {
-  command.add_flag("--unrecorded", options.unrecorded,
-                   "Go on where the database cannot be written; without it that is an error at the start");
+  command.add_flag(
+      "--unrecorded", options.unrecorded,
+      "Continue even if the database cannot be written; otherwise that is an error at the start");
   command
       .add_option("--scratch", options.scratch,
-                  "Device memory to use, such as 4GiB; with less, fewer rows are timed\n"
-                  "(default: a quarter of what is free, of which a search takes 2GiB; 256MiB on the host)")
+                  "Device memory to use, such as 4GiB; with too little, fewer rows are timed\n(default: a "
+                  "quarter of the free memory, of which a search takes 2GiB; 256MiB on the host)")
       ->type_name("SIZE");
 }
 

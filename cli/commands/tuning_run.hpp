@@ -36,7 +36,7 @@ void add_timing_options(CLI::App& command, TuningOptions& options);
 /// \param what  what would be lost, such as "nothing that is compiled"
 /// \throws DatabaseError if the database cannot be written, unless the options allow it
 void require_record(const cache::Cache& cache, const TuningOptions& options,
-                    std::string_view what = "nothing that is measured");
+                    std::string_view what = "no measurement");
 
 /// The device's defaults, changed by the options.
 /// \throws InvalidArgument naming the option and its value

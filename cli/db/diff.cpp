@@ -34,10 +34,8 @@ constexpr const char* diff_examples =
     "  ce-tune db diff other.db\n"
     "  ce-tune db diff yesterday.db --db today.db --json\n"
     "\n"
-    "HERE is the database of --db, THERE is FILE, which is not changed. Winners are those of the templates "
-    "of "
-    "this\n"
-    "ce-tune; RATIO is the time there over the time here, where both are of as many rows.\n";
+    "HERE is the database of --db; THERE is FILE, which is not changed. Winners belong to the templates of "
+    "this ce-tune.\nRATIO is the time there over the time here, if both have the same number of rows.\n";
 
 /// A key of one database or of both.
 struct Row {
@@ -210,7 +208,7 @@ ExitCode diff(const CommonOptions& common, const std::string& other) {
 void add_db_diff(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto other = std::make_shared<std::string>();
-  CLI::App* command = db.add_subcommand("diff", "The winners of two databases side by side");
+  CLI::App* command = db.add_subcommand("diff", "Compare the winners of two databases");
   command->footer(diff_examples);
   command->add_option("FILE", *other, "The other database")->required();
   add_database_option(*command, *options);

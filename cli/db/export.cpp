@@ -36,10 +36,9 @@ constexpr const char* export_examples =
     "  ce-tune db export - | gzip > measurements.jsonl.gz\n"
     "  ce-tune db export --winners winners.jsonl\n"
     "\n"
-    "One JSON object a line: a head, each measurement, and an end with a digest, so that db import knows "
-    "that "
-    "the text is\n"
-    "whole. Databases with the same measurements give the same text. Compiled kernels are not in it.\n";
+    "db export writes one JSON object per line: a head, each measurement, and an end with a digest, by which "
+    "db import sees\nwhether the text is complete. Databases with the same measurements give the same text. "
+    "It has no compiled kernels.\n";
 
 /// Samples to keep, as many as a final takes, evenly spread: a shipped text should be short.
 void thin(cache::Measurement& measurement) {
@@ -78,7 +77,8 @@ cache::Maintenance::Selection selection_of(const Which& which, const Tags& tags)
 ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
   const bool to_output = path == "-";
   if (common.json && to_output)
-    throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+    throw InvalidArgument("FILE", "\"-\"",
+                          "a file together with --json, which writes to the standard output");
   cache::Maintenance database = cache::Maintenance::read(database_path(common));
   const cache::Maintenance::Selection selection = selection_of(which, tags_of(common));
   cache::Maintenance::Written written;
@@ -102,7 +102,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
     say("ce-tune: {} of {} written to {}\n", counted(written.measurements, "measurement"),
         database.path().string(), to_output ? "the standard output" : path);
   if (written.left_out > 0)
-    say("ce-tune: {} left out, as db import would refuse the whole text: {}\n",
+    say("ce-tune: {} left out, because db import would refuse the whole text with such a measurement: {}\n",
         counted(written.left_out, "measurement"), written.because);
   return ExitCode::success;
 }
@@ -115,20 +115,20 @@ void add_db_export(CLI::App& db, Action& chosen) {
   auto which = std::make_shared<Which>();
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
   command->footer(export_examples);
-  command->add_option("FILE", *file, "Where to; - for the standard output")->required();
+  command->add_option("FILE", *file, "The file to write; - for the standard output")->required();
   command->add_flag(
       "--winners", which->winners,
       "Only the winners of finished searches, with 15 samples at most, without the names of machines\n"
       "and processes (uuid, host, process)");
   command->add_flag("--unfinished", which->unfinished,
-                    "With --winners, also those whose search was cut short or measured under doubt");
+                    "With --winners, also winners of searches that were cut short or disturbed");
   add_tag_option(*command, *options);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, which, &chosen] {
     chosen = [options, file, which] {
       if (which->unfinished && !which->winners)
-        throw InvalidArgument("--unfinished", "given", "--winners beside it");
+        throw InvalidArgument("--unfinished", "given", "--winners together with --unfinished");
       return write(*options, *file, *which);
     };
   });

@@ -195,8 +195,8 @@ ExitCode history(const CommonOptions& common, const std::string& prefix) {
 void add_db_history(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto key = std::make_shared<std::string>();
-  CLI::App* command =
-      db.add_subcommand("history", "How fast a problem was, driver by driver and template by template");
+  CLI::App* command = db.add_subcommand(
+      "history", "Show how fast a problem was with each driver, compiler and version of templates");
   command->footer(history_examples);
   add_key_argument(*command, *key);
   add_tag_option(*command, *options);

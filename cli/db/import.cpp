@@ -34,9 +34,8 @@ constexpr const char* import_examples =
     "  ce-tune db import measurements.jsonl\n"
     "  gunzip -c measurements.jsonl.gz | ce-tune db import - --db new.db\n"
     "\n"
-    "Adds what db export wrote to the database, which is created where there is none: all of it, or nothing "
-    "where a\n"
-    "line is not as it was written.\n";
+    "db import adds the output of db export to the database, and creates the database if there is none. It "
+    "adds all\nmeasurements, or none if a line was changed.\n";
 
 /// The contents of a file or of the standard input, readable more than once.
 /// \throws NotFound, InvalidArgument naming the file
@@ -101,7 +100,7 @@ void add_db_import(CLI::App& db, Action& chosen) {
   auto file = std::make_shared<std::string>();
   CLI::App* command = db.add_subcommand("import", "Add the measurements that db export wrote");
   command->footer(import_examples);
-  command->add_option("FILE", *file, "What db export wrote; - for the standard input")->required();
+  command->add_option("FILE", *file, "The output of db export; - for the standard input")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, &chosen] { chosen = [options, file] { return read(*options, *file); }; });

@@ -191,13 +191,13 @@ ExitCode list(const ListOptions& options) {
 
 void add_db_list(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* command = db.add_subcommand("list", "Every problem and its winner");
+  CLI::App* command = db.add_subcommand("list", "List every problem and its winner");
   command->footer(list_examples);
-  CLI::Option* layers = command->add_flag(
-      "--layers", options->layers,
-      "Also what the site's database (CE_SITE_DB) and the one that ships with ce know; of each "
-      "problem, the\nnearest that knows a winner");
-  add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
+  CLI::Option* layers =
+      command->add_flag("--layers", options->layers,
+                        "Also list winners of the site's database (CE_SITE_DB) and of the one that ships "
+                        "with ce,\nfor problems without a winner in the databases before them");
+  add_device_option(*command, options->common, "Only keys that this device would use: cuda, cuda:N or host");
   add_tag_option(*command, options->common)->excludes(layers);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

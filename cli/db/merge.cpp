@@ -26,11 +26,9 @@ constexpr const char* merge_examples =
     "  ce-tune db merge node1.db node2.db --db fleet.db\n"
     "  ce-tune db merge node1.db --binaries\n"
     "\n"
-    "Adds to the database of --db, created where there is none, what the files have and it has not; nothing "
-    "where\n"
-    "one of them is damaged. The files are not changed. Binaries are code that runs on the device: take "
-    "those of\n"
-    "databases that you trust.\n";
+    "db merge adds measurements of the files to the database of --db, and creates the database if there is "
+    "none. If a file is\ndamaged, it adds nothing. The files are not changed. Binaries are code that runs on "
+    "the device: add only those of\ndatabases that you trust.\n";
 
 struct MergeOptions {
   CommonOptions common;
@@ -80,7 +78,7 @@ void add_db_merge(CLI::App& db, Action& chosen) {
   CLI::App* command = db.add_subcommand("merge", "Add the measurements of other databases");
   command->footer(merge_examples);
   command->add_option("FILES", options->files, "The other databases")->required();
-  command->add_flag("--binaries", options->binaries, "Take their compiled kernels, too");
+  command->add_flag("--binaries", options->binaries, "Also add their compiled kernels");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return merge(*options); }; });

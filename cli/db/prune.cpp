@@ -24,13 +24,10 @@ constexpr const char* prune_examples =
     "  ce-tune db prune --dry-run\n"
     "  ce-tune db prune --keep 0 && ce-tune db vacuum\n"
     "\n"
-    "Takes out measurements whose templates have been replaced: not finals, the fastest of each problem and\n"
-    "templates, the last --keep of such checks of each problem, nor its last --keep measurements, of which "
-    "finals\n"
-    "and checks come first. And compiled kernels that only measurements with templates that have been "
-    "replaced\n"
-    "name. Kernels of linear layers stay. Nothing has to be measured "
-    "again.\n";
+    "db prune removes measurements with replaced templates. Of these it keeps all finals, the fastest of "
+    "each problem and\ntemplates, the last --keep checks of each problem, and the last --keep measurements "
+    "of each problem (finals and\nchecks first). It also removes compiled kernels that only measurements "
+    "with replaced templates use, but keeps kernels\nof linear layers. Nothing has to be measured again.\n";
 
 struct PruneOptions {
   CommonOptions common;
@@ -45,7 +42,7 @@ ExitCode prune(const PruneOptions& options) {
       options.keep.empty() ? usual_keep
                            : parse_count("--keep", options.keep, 0, std::numeric_limits<std::int64_t>::max());
   const std::filesystem::path path = database_path(options.common);
-  std::optional<LongWork> work(std::in_place, "looking for what was replaced");
+  std::optional<LongWork> work(std::in_place, "looking for measurements with replaced templates");
   cache::Maintenance database =
       options.dry_run ? cache::Maintenance::copy(path) : cache::Maintenance::open(path);
   const cache::Store::Pruned pruned = database.prune(keep, options.dry_run);
@@ -56,9 +53,9 @@ ExitCode prune(const PruneOptions& options) {
            {"measurements", pruned.measurements},
            {"binaries", pruned.binaries}});
   else
-    print_text("{} and {} {} of {}\n", counted(pruned.measurements, "measurement"),
-               counted(pruned.binaries, "compiled kernel"), options.dry_run ? "would go out" : "taken out",
-               database.path().string());
+    print_text("{} and {} {} {}\n", counted(pruned.measurements, "measurement"),
+               counted(pruned.binaries, "compiled kernel"),
+               options.dry_run ? "would be removed from" : "removed from", database.path().string());
   return ExitCode::success;
 }
 
@@ -66,12 +63,13 @@ ExitCode prune(const PruneOptions& options) {
 
 void add_db_prune(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<PruneOptions>();
-  CLI::App* command = db.add_subcommand("prune", "Take out what no verdict needs");
+  CLI::App* command =
+      db.add_subcommand("prune", "Remove measurements and compiled kernels that no verdict needs");
   command->footer(prune_examples);
   command
       ->add_option("--keep", options->keep, "Measurements of each problem to keep in any case (default: 100)")
       ->type_name("N");
-  command->add_flag("--dry-run", options->dry_run, "Only say how many would go");
+  command->add_flag("--dry-run", options->dry_run, "Only print how many would be removed");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return prune(*options); }; });

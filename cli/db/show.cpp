@@ -102,7 +102,7 @@ std::string text_of(const Known& known, const Asked& database, const ProblemFind
     if (slower != nullptr) text += fmt::format("now      {}\n", slower_text(*slower));
     text += "\n" + ranking_text(*known.decision);
   } else {
-    text += "winner   none: nothing was measured with the templates of this version\n";
+    text += "winner   none: nothing was measured with this version's templates\n";
   }
   if (!known.quarantined.empty()) text += "\n" + quarantine_text(known);
   if (known.decision) text += "\n" + environment_text(known.decision->winner.measurement);
@@ -130,8 +130,8 @@ ExitCode show(const CommonOptions& common, const std::string& prefix) {
 void add_db_show(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto key = std::make_shared<std::string>();
-  CLI::App* command =
-      db.add_subcommand("show", "All configs tried on a problem, why the winner won, and its environment");
+  CLI::App* command = db.add_subcommand(
+      "show", "Show all configs tried on a problem, why the winner won, and its environment");
   command->footer(show_examples);
   add_key_argument(*command, *key);
   add_database_option(*command, *options);

@@ -21,12 +21,13 @@ constexpr const char* vacuum_examples =
     "  ce-tune db vacuum\n"
     "  ce-tune db vacuum --db fleet.db --json\n"
     "\n"
-    "Gives the room that db prune freed back to the file system. Needs as much free space as the file has.\n";
+    "db vacuum returns the space that db prune freed to the file system. It needs as much free space as the "
+    "file has.\n";
 
 ExitCode vacuum(const CommonOptions& common) {
   cache::Maintenance database = cache::Maintenance::open(database_path(common));
   const auto [before, after] = [&] {
-    const LongWork work("writing the file anew");
+    const LongWork work("rewriting the file");
     return database.vacuum();
   }();
   if (common.json)
@@ -40,7 +41,7 @@ ExitCode vacuum(const CommonOptions& common) {
 
 void add_db_vacuum(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
-  CLI::App* command = db.add_subcommand("vacuum", "Make the file as small as its content");
+  CLI::App* command = db.add_subcommand("vacuum", "Make the file as small as its content allows");
   command->footer(vacuum_examples);
   add_database_option(*command, *options);
   add_json_option(*command, *options);

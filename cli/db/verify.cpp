@@ -25,9 +25,8 @@ constexpr const char* verify_examples =
     "  ce-tune db verify --db fleet.db --json\n"
     "  ce-tune db verify --repair\n"
     "\n"
-    "Looks at a copy of the database: pages, references, the counts of each key, and the digests of "
-    "compiled\n"
-    "kernels, environments and measurements.\n";
+    "db verify checks a copy of the database: its pages, references, the counts of each key, and the digests "
+    "of compiled\nkernels, environments and measurements.\n";
 
 struct VerifyOptions {
   CommonOptions common;
@@ -58,11 +57,11 @@ ExitCode verify(const VerifyOptions& options) {
 
 void add_db_verify(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* command = db.add_subcommand("verify", "Look for damage");
+  CLI::App* command = db.add_subcommand("verify", "Check the database for damage");
   command->footer(verify_examples);
   command->add_flag("--repair", options->repair,
-                    "Take out damaged compiled kernels; set a database with other damage aside, and keep "
-                    "what can be\nread of it in a new one");
+                    "Remove damaged compiled kernels; if there is other damage, set the database aside and "
+                    "copy\nall that can be read into a new one");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });

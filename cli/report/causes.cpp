@@ -26,12 +26,13 @@ std::string text_of_change(const tuner::Change& change) {
 std::string text_of_cause(const Finding& finding) {
   std::vector<std::string> texts;
   for (const std::string& suspect : finding.suspects)
-    if (suspect == "machine") texts.emplace_back("the machine (its reference kernel moved, too)");
+    if (suspect == "machine")
+      texts.emplace_back("the machine (the time of its reference kernel changed, too)");
   for (const tuner::Change& change : finding.changes)
     if (finding.suspects.empty() ||
         std::find(finding.suspects.begin(), finding.suspects.end(), change.what) != finding.suspects.end())
       texts.push_back(text_of_change(change));
-  if (texts.empty()) return "nothing that is known";
+  if (texts.empty()) return "nothing known";
   return fmt::format("{}", fmt::join(texts, finding.suspects.empty() ? ", " : " or "));
 }
 

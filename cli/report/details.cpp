@@ -88,15 +88,14 @@ std::string configs_html(const ReportedProblem& reported, const Redaction& redac
 }  // namespace
 
 std::string details_html(const ReportedProblem& reported, const Redaction& redaction) {
-  std::string html = reported.best.empty()
-                         ? "<p>No config was measured with the templates of this version.</p>\n"
-                         : configs_html(reported, redaction);
+  std::string html = reported.best.empty() ? "<p>No config was measured with this version's templates.</p>\n"
+                                           : configs_html(reported, redaction);
   html += periods_html(reported, redaction);
   for (const auto& [reason, count] : reported.rejected)
     html += fmt::format("<p class=\"faint\">{} rejected: {}</p>\n", counted(count, "config"),
                         escaped(cut(redaction.text(reason), widest_refusal)));
   if (reported.history > 0)
-    html += fmt::format("<p class=\"faint\">{} made with the templates of other versions</p>\n",
+    html += fmt::format("<p class=\"faint\">{} made with other versions' templates</p>\n",
                         counted(static_cast<std::int64_t>(reported.history), "measurement"));
   return html + commands_html(reported);
 }

@@ -249,7 +249,7 @@ std::string time_figure(const std::string& caption, const Problems& problems, co
   const std::size_t all = lines.size();
   lines.resize(std::min(all, most_lines));
   std::reverse(lines.begin(), lines.end());  // slower lines are drawn over the others
-  Chart chart{.title = caption + ": time of the winner over that of the oldest software",
+  Chart chart{.title = caption + ": time of the winner over its time with the oldest software",
               .x_axis = XAxis::days,
               .low = 0.98,
               .high = 1.02,
@@ -267,27 +267,25 @@ std::string time_figure(const std::string& caption, const Problems& problems, co
 
 std::string shares_html(const Kinds& kinds) {
   return figures("Share of the ceiling over the columns",
-                 "Of the fewest bytes that must move, a line for each number of rows. The dashed line is the "
-                 "ceiling. Data that stay in the cache may pass it.",
+                 "The speed over the fewest bytes that must move, as a share of the ceiling, with a line for "
+                 "each number of rows. The dashed line is the ceiling. Data in the cache may exceed it.",
                  each(kinds, share_figure));
 }
 
 std::string variants_html(const Kinds& kinds) {
   return figures("Variants",
-                 "How much longer the fastest config of each variant takes than the winner, each timed in "
-                 "the same round and "
-                 "with the same software, if both were. Those of screenings are rougher than those of "
-                 "finals. An empty field "
-                 "was not measured.",
+                 "How much longer the fastest config of each variant takes than the winner, by times of the "
+                 "same round and software if both have them. Times of screenings are less exact than those "
+                 "of finals. An empty field was not measured.",
                  each(kinds, variant_figure), " wide");
 }
 
 std::string times_html(const Kinds& kinds, const Redaction& redaction) {
   return figures("Times with other software",
-                 "Time of the winner over that with the oldest software, a line for each problem: "
+                 "Time of the winner over its time with the oldest software, with a line for each problem: "
                  "<span class=\"key slower\">slower</span>, <span class=\"key unsure\">unsure</span>, <span "
                  "class=\"key faster\">faster</span> or <span class=\"key same\">the same</span> at its end. "
-                 "Upright lines are new drivers.",
+                 "Vertical lines are new drivers.",
                  each(kinds, [&](const std::string& caption, const Problems& problems) {
                    return time_figure(caption, problems, redaction);
                  }));

@@ -58,8 +58,8 @@ std::string headline_of(const ReportData& report) {
   for (const ReportedDevice& device : report.devices) problems += device.problems.size();
   if (compared == 0)
     return fmt::format(
-        "<p class=\"headline\">{}. All was measured with the same software, so there is nothing to hold it "
-        "against.</p>\n",
+        "<p class=\"headline\">{}. All measurements have the same software, so there is nothing to "
+        "compare.</p>\n",
         counted(static_cast<std::int64_t>(problems), "problem"));
   std::string html =
       fmt::format("<p class=\"headline {}\"><strong>{} of {}</strong> became slower.</p>\n",
@@ -67,13 +67,13 @@ std::string headline_of(const ReportData& report) {
                   counts[Verdict::slower] > 0 ? fmt::to_string(counts[Verdict::slower]) : "None",
                   counted(compared, "problem"));
   html += fmt::format(
-      "<p class=\"faint\">The newest software is held against the one before. Slower means by 1% or more, "
-      "and more than chance shows once in 1000 problems.{}{}</p>\n",
-      counts[Verdict::unsure] > 0
-          ? fmt::format(" Of {}, the runs do not tell.", counted(counts[Verdict::unsure], "problem"))
-          : "",
+      "<p class=\"faint\">The page compares the newest software with the one before. Slower means by 1% or "
+      "more, and more than chance shows only once in 1000 problems.{}{}</p>\n",
+      counts[Verdict::unsure] > 0 ? fmt::format(" For {}, the runs are too few to decide.",
+                                                counted(counts[Verdict::unsure], "problem"))
+                                  : "",
       static_cast<std::size_t>(compared) < problems
-          ? fmt::format(" {} of {} have nothing to be held against.",
+          ? fmt::format(" {} of {} have no earlier software to compare with.",
                         problems - static_cast<std::size_t>(compared), problems)
           : "");
   return html;
@@ -168,8 +168,8 @@ std::string overview_html(const ReportData& report, const std::vector<Cause>& ca
 std::string causes_html(const std::vector<Cause>& causes, bool with_device, const Redaction& redaction) {
   if (causes.empty()) return {};
   std::string html =
-      "<section id=\"changes\">\n<h2>What changed</h2>\n<p class=\"faint\">By what is suspect; where nothing "
-      "is, by what is not the same as before.</p>\n<div class=\"list\">\n";
+      "<section id=\"changes\">\n<h2>What changed</h2>\n<p class=\"faint\">Grouped by suspected cause, or by "
+      "what changed if no cause is suspected.</p>\n<div class=\"list\">\n";
   std::size_t left = most_changes;
   for (std::size_t i = 0; i < causes.size(); ++i)
     html += details_of_cause(causes[i], i + 1, with_device, left, redaction);

@@ -194,11 +194,9 @@ std::string axes_of(const Kinds& kinds) {
   if (cards.empty()) return {};
   return fmt::format(
       "<h3>What the axes do</h3>\n"
-      "<p class=\"faint\">How many winners have each value, shaded by their share. The percentages are of "
-      "the problems "
-      "where another value won: the time that this one costs in its place with all else held fixed, the "
-      "median over "
-      "those that were tried.</p>\n"
+      "<p class=\"faint\">How many winners have each value, shaded by their share. The percentages are for "
+      "problems where another value won: the extra time with this value instead and no other change, as the "
+      "median over the configs that were tried.</p>\n"
       "<div class=\"axes\">\n{}</div>\n",
       cards);
 }
@@ -206,7 +204,7 @@ std::string axes_of(const Kinds& kinds) {
 // ---- the page, piece by piece ----
 
 constexpr std::string_view nothing_yet =
-    "<p>There is nothing to show yet: no problem was tuned. Run, for example,</p>\n"
+    "<p>There is nothing to show yet, because no problem was tuned. Run, for example,</p>\n"
     "<p><code>ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols "
     "4096,32000,50257,128256</code></p>\n";
 
@@ -247,15 +245,15 @@ void Page::winners(const Kinds& kinds) {
     return std::any_of(kind.second.begin(), kind.second.end(),
                        [&](const ReportedProblem* reported) { return !chosen_.contains(reported); });
   };
-  put("<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
-      "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
-      "that does nothing but move memory in the same way. Open a line for its details.</p>\n");
+  put("<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it was "
+      "timed, its time, and its share of the ceiling, which is the speed of the fastest measured kernel that "
+      "only moves memory in the same way. Open a line for its details.</p>\n");
   if (std::any_of(kinds.begin(), kinds.end(), left_out))
-    put(fmt::format(
-        "<p class=\"faint\">The details of {} problems are on the page: those that became slower or may "
-        "have, then those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows "
-        "that of others.</p>\n",
-        chosen_.size()));
+    put(
+        fmt::format("<p class=\"faint\">The page has details of {} problems: first those that became slower "
+                    "or may have, then those farthest from their ceilings. <code>ce-tune report --html FILE "
+                    "KEY</code> shows details of others.</p>\n",
+                    chosen_.size()));
   put("<div class=\"sorted\">\n");
   for (const auto& [kind, problems] : kinds) {
     put(fmt::format(
@@ -276,7 +274,7 @@ void Page::device(const ReportedDevice& device, std::size_t number) {
   put(fmt::format("<section id=\"device-{}\" data-device=\"{}\">\n<h2>{}</h2>\n{}", number,
                   escaped(device.name), escaped(device.name), facts_of(device, redaction_)));
   if (device.name.starts_with("host:"))
-    put("<p>This is the host device: it shows whether kernels are right, and its times say nothing about a "
+    put("<p>This is the host device: it shows whether kernels are correct, but its times say nothing about a "
         "GPU.</p>\n");
   if (device.ceilings.empty())
     put("<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n");

@@ -216,7 +216,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .kind = CrossEntropyOutput::Kind::of_losses,
      .needs = &CrossEntropyFlags::z_loss,
      .flag = "--z-loss-out",
-     .help = "Write the z-loss by itself, too"},
+     .help = "Write the z-loss separately, too"},
     {.field = &CrossEntropyFlags::lse_out,
      .word = "lse_out",
      .tensor = "lse",
@@ -233,7 +233,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .of_all_classes = true,
      .tolerance = {.absolute = 4e-6, .absolute_of_logits = 2},
      .flag = "--lse-low",
-     .help = "Write what each logsumexp lost when it was rounded to f32"},
+     .help = "Write the rounding error of each logsumexp in f32"},
     {.field = &CrossEntropyFlags::logprob_out,
      .word = "logprob_out",
      .tensor = "logprob",
@@ -271,7 +271,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .of_classes = true,
      .of_all_classes = true,
      .flag = "--hit",
-     .help = "Write whether that is the target"},
+     .help = "Write whether the first largest class of each row is the target"},
 }};
 
 /// The index of a field's row in a table that has it.
@@ -358,7 +358,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .argument = offsetof(Arguments, row_scale),
      .of_shards = true,
      .flag = "--row-scales",
-     .help = "Each row's logits are multiplied by a number of its own"},
+     .help = "Each row's logits are multiplied by that row's number"},
     {.field = &CrossEntropyFlags::divisor,
      .word = "divisor",
      .tensor = "divisor",
@@ -380,7 +380,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .argument = offsetof(Arguments, entropy_upstream),
      .of_gradient = true,
      .flag = "--entropy-upstream",
-     .help = "Gradients of the entropies enter that of the logits"},
+     .help = "Gradients of the entropies are added to the gradient of the logits"},
     {.field = &CrossEntropyFlags::lse_upstream,
      .word = "lse_upstream",
      .tensor = "lse_upstream",
@@ -390,7 +390,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .argument = offsetof(Arguments, lse_upstream),
      .of_gradient = true,
      .flag = "--lse-upstream",
-     .help = "So do those of the logsumexps"},
+     .help = "Gradients of the logsumexps are added to the gradient of the logits"},
     {.field = &CrossEntropyFlags::saved_logprob,
      .word = "saved_logprob",
      .tensor = "logprob",
@@ -409,7 +409,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .of_gradient = true,
      .of_backward = true,
      .flag = "--saved-lse-low",
-     .help = "The backward reads what the logsumexps lost when they were rounded, too"},
+     .help = "The backward reads the rounding errors of the logsumexps, too"},
     {.field = &CrossEntropyFlags::given_lse,
      .word = "given_lse",
      .tensor = "given_lse",
@@ -418,7 +418,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .of_classes = true,
      .of_loss = true,
      .flag = "--given-lse",
-     .help = "Losses follow from the targets' logits and given logsumexps"},
+     .help = "Compute losses from the targets' logits and given logsumexps"},
 }};
 
 [[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyInput& input) noexcept {

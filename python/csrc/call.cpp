@@ -52,8 +52,9 @@ Output::Output(const Tensor& matrix, const char* argument, RowPlan& plan, Conten
   }
   if (!known) {
     if (matrix.overlaps_itself())
-      refuse(Refusal::value_error, std::string() + plan.operation + ": " + argument +
-                                       " has elements that share memory; expected memory for each");
+      refuse(Refusal::value_error,
+             std::string() + plan.operation + ": " + argument +
+                 " has elements that share memory; expected memory of its own for each element");
     hint_at_copy(plan.operation, argument);
     scratch_ = content == Content::is_read ? matrix.copy_in({}) : matrix.empty_in({});
     known = rows_of(*scratch_, plan.dim);

@@ -215,7 +215,8 @@ void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if (const std::optional<ce_tensor> elements = elements_of(grad)) return scale(*elements);
   if (grad.overlaps_itself())
     refuse(Refusal::value_error,
-           std::string() + name + ": grad has elements that share memory; expected memory for each");
+           std::string() + name +
+               ": grad has elements that share memory; expected memory of its own for each element");
   hint_at_copy(name, "grad");
   const Tensor copy = grad.copy_in({});
   scale(vector_of(copy));

@@ -83,7 +83,8 @@ struct Call {
       const auto sizes = target.sizes();
       if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end()))
         refuse(Refusal::value_error, "cross_entropy: target has sizes " + text_of(sizes) + "; expected " +
-                                         text_of(expected) + ", those of the logits without their classes");
+                                         text_of(expected) +
+                                         ", the sizes of the logits without their classes");
       target = target.contiguous();
       indices = vector_of(target);
     } else {

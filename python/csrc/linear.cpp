@@ -88,7 +88,7 @@ class Budgets {
     // The lock is not held: torch's answer waits for Python's lock.
     std::int64_t free = 0;
     if (ask(device, &free) != 1)
-      throw std::runtime_error("ce: torch does not tell how much memory of cuda:" + std::to_string(device) +
+      throw std::runtime_error("ce: torch cannot tell how much memory of cuda:" + std::to_string(device) +
                                " is free");
     constexpr std::int64_t mebibyte = std::int64_t{1} << 20, part = 10;
     const std::lock_guard lock(mutex_);
@@ -122,8 +122,9 @@ std::int32_t type_of_logits(std::int64_t asked, const Tensor& hidden) {
     case CE_DTYPE_F16: return aoti_torch_dtype_float16();
     case CE_DTYPE_BF16: return aoti_torch_dtype_bfloat16();
     default:
-      refuse(Refusal::value_error, std::string(linear_name) + ": logits_dtype is " + std::to_string(asked) +
-                                       "; expected 0 (float32), 1 (float16), 2 (bfloat16) or -1, as hidden");
+      refuse(Refusal::value_error,
+             std::string(linear_name) + ": logits_dtype is " + std::to_string(asked) +
+                 "; expected 0 (float32), 1 (float16), 2 (bfloat16) or -1 (the dtype of hidden)");
   }
 }
 

@@ -104,7 +104,7 @@ void check(AOTITorchError error, const char* what) {
 
 Tensor::Tensor(AtenTensorHandle handle) : handle_(handle) {
   bool is_defined = false;
-  check(aoti_torch_is_defined(handle, &is_defined), "look at a tensor");
+  check(aoti_torch_is_defined(handle, &is_defined), "examine a tensor");
   if (!is_defined) return;
   std::int64_t dimensions = 0;
   std::int32_t type = 0, index = 0;
@@ -151,7 +151,7 @@ Tensor Tensor::empty(std::span<const std::int64_t> sizes, std::span<const std::i
   if (aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
                                on_host ? types.cpu : types.cuda, on_host ? 0 : like.device(),
                                &made) != AOTI_TORCH_SUCCESS)
-    refuse(Refusal::out_of_memory, "torch could not allocate a tensor: the device's memory is short");
+    refuse(Refusal::out_of_memory, "torch could not allocate a tensor, because the device's memory is short");
   return {made, sizes.size(), dtype, like.device()};
 }
 
@@ -173,7 +173,7 @@ Tensor Tensor::empty_like(const Tensor& like) {
 
 Tensor Tensor::contiguous() const {
   bool is_contiguous = false;
-  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "look at a tensor");
+  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "examine a tensor");
   if (is_contiguous) return share();
   Tensor copy = empty(sizes(), dtype_, *this);
   check(aoti_torch_copy_(copy.handle(), handle_, 1), "copy a tensor");
@@ -202,7 +202,7 @@ Tensor Tensor::alias() const {
   check(aoti_torch_create_tensor_from_blob(data(), static_cast<std::int64_t>(dimensions_), sizes_, strides_,
                                            0, dtype_, on_host ? types.cpu : types.cuda, on_host ? 0 : device_,
                                            &made),
-        "look at a tensor's memory");
+        "examine a tensor's memory");
   return {made, dimensions_, dtype_, device_};
 }
 
@@ -220,7 +220,7 @@ std::int64_t Tensor::elements() const noexcept {
 
 bool Tensor::is_dense() const {
   bool is_contiguous = false;
-  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "look at a tensor");
+  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "examine a tensor");
   if (is_contiguous) return true;
   std::vector<std::size_t> order(dimensions_);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -259,7 +259,7 @@ ce_dtype Tensor::ce_type() const {
   if (dtype_ == types.i32) return CE_DTYPE_I32;
   if (dtype_ == types.boolean || dtype_ == types.u8) return CE_DTYPE_U8;
   refuse(Refusal::type_error,
-         "a tensor has a dtype that ce has no kernels for; expected float32, float16 or bfloat16");
+         "a tensor has a dtype without kernels of ce; expected float32, float16 or bfloat16");
 }
 
 void* Tensor::data() const {
@@ -344,9 +344,9 @@ void hint_at_copy(const char* operation, const char* argument) {
   static std::atomic<bool> said = false;
   if (said.exchange(true) || ce_log_is_wanted(CE_LOG_INFO) == 0) return;
   std::fprintf(stderr,
-               "ce: %s copied its %s, whose strides no kernel takes, or none beside those of the call's "
-               "other tensors; rows "
-               "with one stride, or batches of such rows, are read and written where they are (said once)\n",
+               "ce: %s copied its %s, because no kernel takes its strides, or not together with the strides "
+               "of the call's other tensors; ce makes no copy of rows with one stride, or of batches of such "
+               "rows (this warning is shown once)\n",
                operation, argument);
 }
 

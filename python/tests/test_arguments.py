@@ -196,7 +196,7 @@ def test_check_tells_an_earlier_call_from_its_own(form, device):
 
     good = bad.abs()
     call(bad, False)
-    with pytest.raises(IndexError, match=r"row 1 with target -7; this is of an earlier call, made without check"):
+    with pytest.raises(IndexError, match=r"row 1 with target -7; this error is from an earlier call without check"):
         call(good, True)
     assert not call(good, True).isnan()
     with pytest.raises(IndexError, match=r"row 1 with target -7$"):
@@ -486,7 +486,7 @@ def test_a_ranks_layer_has_classes_and_an_index_of_64_bits(device):
 def test_a_single_rank_has_all_classes(device):
     logits, target = torch.zeros(ROWS, CLASSES, device=device), torch.arange(ROWS, device=device)
     for given, kind, message in (
-        ({"classes": CLASSES + 1}, ValueError, "classes is 9; expected at most the 8"),
+        ({"classes": CLASSES + 1}, ValueError, "classes is 9; expected at most 8"),
         ({"first_class": 1}, ValueError, "first_class is 1; expected 0 on a single rank"),
         ({"target": target.short()}, TypeError, r"target\.dtype is torch\.int16; expected torch\.int64"),
         ({"target": logits.double()}, TypeError, r"target\.dtype is torch\.float64; expected torch\.float32"),

@@ -235,12 +235,12 @@ BAD = {
     "no input": (TypeError, "input is a NoneType; expected an array", lambda x, c: ce.array.softmax(None, out=x)),
     "byte order": (
         ValueError,
-        r"^ce\.array\.softmax: input is not exported by its library: .*native byte order",
+        r"^ce\.array\.softmax: input cannot be exported through DLPack by its library: .*native byte order",
         lambda x, c: ce.array.softmax(x.astype(">f4"), out=x, context=c),
     ),
     "tensor with a gradient": (
         ValueError,
-        r"^ce\.array\.softmax: input is not exported by its library: .*gradient",
+        r"^ce\.array\.softmax: input cannot be exported through DLPack by its library: .*gradient",
         lambda x, c: ce.array.softmax(torch.from_numpy(x).requires_grad_(), out=x, context=c),
     ),
     "array of streams": (
@@ -373,7 +373,7 @@ def test_the_host_device_is_never_taken_unasked(monkeypatch):
     if HAS_GPU:
         pytest.skip("there is a GPU")
     monkeypatch.delenv("CE_DEVICE", raising=False)
-    with pytest.raises(RuntimeError, match="there is no GPU; the device 'host' runs kernels on the CPU"):
+    with pytest.raises(RuntimeError, match="there is no GPU; for tests, the device 'host' runs kernels on the CPU"):
         ce.array.Context()
     monkeypatch.setenv("CE_DEVICE", "host")
     ce.array.Context().close()

@@ -169,7 +169,7 @@ def test_a_capsule_that_was_used_is_refused(host):
     used = Producer(y)
     ce.array.softmax(used, out=used, context=host)
     used.__class__ = type("Stale", (Producer,), {"__dlpack__": lambda self, **_: self.capsule})
-    with pytest.raises(TypeError, match="input gave no DLPack capsule"):
+    with pytest.raises(TypeError, match="input: its __dlpack__ returned no DLPack capsule"):
         ce.array.softmax(used, out=y, context=host)
     assert used.released == used.exported == 2
 

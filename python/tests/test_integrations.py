@@ -553,8 +553,8 @@ def test_errors_are_in_the_words_of_what_was_called(case, device):
 def test_causal_language_model_loss_refuses(device):
     logits, labels = torch.zeros(1, 4, 5, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
     for given, message in (
-        ({"vocab_size": 0}, r"vocab_size is 0; expected that of logits, whose sizes are \[1, 4, 5\]"),
-        ({"vocab_size": 3}, "vocab_size is 3; expected that of logits"),
+        ({"vocab_size": 0}, r"vocab_size is 0; expected the last size of logits, whose sizes are \[1, 4, 5\]"),
+        ({"vocab_size": 3}, "vocab_size is 3; expected the last size of logits"),
         ({"num_items_in_batch": torch.ones(2, device=device)}, r"num_items_in_batch has sizes \[2\]; expected one"),
         ({"labels": None}, "labels is None; expected labels or shift_labels"),
     ):

@@ -131,7 +131,7 @@ def test_selective_log_softmax(sizes, cpu, device, seed):
     for given in (mask, mask.long()):
         ours = ct.selective_log_softmax(logits, several, 0.7, given)
         torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match=r"row_mask has sizes .* those of index"):
+    with pytest.raises(ValueError, match=r"row_mask has sizes .* the sizes of index"):
         ct.selective_log_softmax(logits, several, 0.7, mask[..., 0])
     assert ct.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
 
@@ -205,7 +205,7 @@ def test_is_differentiable_once(device, seed):
     logits, index = torch.randn(4, 20, device=device, requires_grad=True), torch.randint(0, 20, (4,), device=device)
     with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy is differentiable once"):
         torch.autograd.grad(ct.logprobs_and_entropy(logits, index)[1].sum(), logits, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy has no rule"):
+    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy does not support .*log_softmax"):
         torch.func.grad(lambda x: ct.logprobs_and_entropy(x, index)[0].sum())(torch.zeros(4, 20, device=device))
 
 
@@ -281,5 +281,5 @@ def test_of_several_indices_a_row_those_that_are_no_class_are_as_those_of_one(dt
     assert not made[:, 2].any()
     made[2].sum().backward()
     assert logits.grad[2].any() and not logits.grad[:2].any()
-    with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], those of index"):
+    with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], the sizes of index"):
         ct.selective_log_softmax(logits, index, row_mask=torch.ones(2, device=device))

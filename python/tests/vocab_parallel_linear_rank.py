@@ -134,7 +134,7 @@ def check_refusals(device):
         ({"row_weight": torch.ones(5, device=device)}, "row_weight has sizes [5]; expected [4]"),
         ({"chunk_tokens": 1 + rank}, "chunk_tokens is 2 on rank 1; expected 1, as on rank 0"),
         ({"valid_tokens": 3 + (rank == 1)}, "valid_tokens is 4 on rank 1; expected 3, as on rank 0"),
-        ({"valid_tokens": 5}, "valid_tokens is 5; expected 0 to 4, all tokens"),
+        ({"valid_tokens": 5}, "valid_tokens is 5; expected 0 to 4, the number of tokens"),
         ({"logits_dtype": torch.float16}, "logits_dtype is torch.float16; expected torch.float32"),
         ({"accumulate": torch.bfloat16}, "accumulate is torch.bfloat16; expected torch.float32"),
         ({"upstream": torch.ones(3, device=device)}, "upstream has sizes [3]; expected one number, or [4]"),

@@ -354,7 +354,7 @@ def check_missing(device):
     try:
         ct.check()
     except RuntimeError as error:
-        assert f"rank {ranks - 1} did not come within 2 s" in str(error), error
+        assert f"rank {ranks - 1} did not take part within 2 s" in str(error), error
     else:
         raise AssertionError("nobody heard of the rank that is missing")
 

@@ -48,7 +48,8 @@ std::string path_of(void* library, const std::string& name) {
 std::unique_ptr<const CublasLt> use(void* library, const std::string& name, std::vector<std::string>& tried) {
   auto functions = std::make_unique<CublasLt>();
   if (const std::string missing = bind(library, *functions); !missing.empty()) {
-    tried.push_back(fmt::format("{}: too old, or not cuBLASLt: no {}", name, missing));
+    tried.push_back(
+        fmt::format("{}: it is too old or is not cuBLASLt, because it has no function {}", name, missing));
     return nullptr;
   }
   functions->path = path_of(library, name);
@@ -439,8 +440,8 @@ std::unique_ptr<MatmulLibrary> open_cublaslt(std::shared_ptr<const PrimaryContex
   const auto& [library, tried] = CublasLt::shared();
   if (library == nullptr)
     throw Unsupported(
-        fmt::format("products of matrices need cuBLASLt, and none can be used; install CUDA's, or name its "
-                    "file with CE_CUBLASLT. Looked in:\n  {}",
+        fmt::format("matrix products need cuBLASLt, but no usable copy was found. Install the one of CUDA, "
+                    "or set CE_CUBLASLT to its file. Looked in:\n  {}",
                     fmt::join(tried, "\n  ")));
   return std::make_unique<CublasLtMatmuls>(*library, std::move(context));
 }

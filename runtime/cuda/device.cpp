@@ -435,7 +435,7 @@ std::unique_ptr<Device> open_cuda_device(int ordinal) {
   const auto& [driver, problem] = cuda::Driver::get();
   if (driver == nullptr) throw Unsupported("no GPU can be used: " + problem);
   const int count = cuda_device_count();
-  if (count == 0) throw Unsupported("no GPU can be used: the CUDA driver shows none");
+  if (count == 0) throw Unsupported("no GPU can be used: the CUDA driver finds none");
   if (ordinal < 0 || ordinal >= count)
     throw InvalidArgument("device", fmt::format("cuda:{}", ordinal),
                           fmt::format("cuda:0 to cuda:{}", count - 1));

@@ -45,15 +45,17 @@ Driver::Opened open() {
   void* library = dlopen(library_name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
-    return {nullptr, library_name == "libcuda.so.1"
-                         ? fmt::format("no libcuda.so.1 ({})", reason == nullptr ? "not found" : reason)
-                         : fmt::format("no {} (named by CE_LIBCUDA in place of libcuda.so.1)", library_name)};
+    return {nullptr,
+            library_name == "libcuda.so.1"
+                ? fmt::format("libcuda.so.1 cannot be loaded ({})", reason == nullptr ? "not found" : reason)
+                : fmt::format("{}, which CE_LIBCUDA names instead of libcuda.so.1, cannot be loaded",
+                              library_name)};
   }
   auto driver = std::make_unique<Driver>();
   if (const std::string missing = bind(library, *driver); !missing.empty())
-    return {nullptr, fmt::format("driver too old: {} has no {}", library_name, missing)};
+    return {nullptr, fmt::format("the driver is too old: {} has no function {}", library_name, missing)};
   const CUresult result = driver->cuInit(0);
-  if (result == CUDA_ERROR_NO_DEVICE) return {nullptr, "cuInit: no device"};
+  if (result == CUDA_ERROR_NO_DEVICE) return {nullptr, "cuInit: the machine has no GPU"};
   if (result != CUDA_SUCCESS) return {nullptr, fmt::format("cuInit: {}", driver->describe(result))};
   return {std::move(driver), {}};
 }

@@ -46,7 +46,7 @@ EvictionPriority::EvictionPriority(const std::shared_ptr<const PrimaryContext>& 
     : driver_(context->driver()) {
   if (model.capability < least_capability) return;
   module_ = load_own_ptx(context, model, text,
-                         "what kernels ask L2 to keep may make the next ones up to 10% faster");
+                         "data that kernels keep in L2 may make the next timed kernels up to 10% faster");
   if (module_) reset_ = module_->function("ce_reset_eviction_priority");
 }
 

@@ -69,7 +69,7 @@ class Paths {
       }
     }
     if (!any)
-      tried_.push_back(fmt::format("{}/lib/python3*/{{site,dist}}-packages/nvidia/*/lib: no {} there",
+      tried_.push_back(fmt::format("{}/lib/python3*/{{site,dist}}-packages/nvidia/*/lib: it has no {}",
                                    root.string(), name_));
   }
 

@@ -67,7 +67,8 @@ Function CudaModule::function(std::string_view entry) const {
     const CUresult result =
         driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
     if (result != CUDA_SUCCESS)
-      log_once(LogLevel::debug, "clusters of more than 8 blocks: " + driver.describe(result));
+      log_once(LogLevel::debug,
+               "clusters of more than 8 blocks are not possible: " + driver.describe(result));
   }
   return {function};
 }

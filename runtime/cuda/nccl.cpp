@@ -62,7 +62,7 @@ void require(const Nccl& nccl, NcclResult result, const char* call) {
 
 RankOf nccl_rank(void* comm) {
   const Nccl& nccl = the_nccl();
-  if (!nccl.is_whole()) throw Unsupported("there is no libnccl.so.2 that the process could load");
+  if (!nccl.is_whole()) throw Unsupported("the process cannot load libnccl.so.2");
   RankOf of;
   require(nccl, nccl.rank(comm, &of.rank), "ncclCommUserRank");
   require(nccl, nccl.size(comm, &of.size), "ncclCommCount");

@@ -113,7 +113,8 @@ Nvrtc::Opened Nvrtc::open() {
     }
     auto api = std::make_unique<Api>();
     if (const std::string missing = bind(library, *api); !missing.empty()) {
-      opened.tried.push_back(fmt::format("{}: too old, or not NVRTC: no {}", name, missing));
+      opened.tried.push_back(
+          fmt::format("{}: it is too old or is not NVRTC, because it has no function {}", name, missing));
       continue;
     }
     api->path = file_of(library, name);
@@ -243,7 +244,8 @@ Binary Nvrtc::compile_program(const CompileRequest& request, int capability) con
 
 std::string no_nvrtc(const std::vector<std::string>& tried) {
   return fmt::format(
-      "no NVRTC found, which compiles the kernels. Install the package nvidia-cuda-nvrtc with pip or a CUDA "
+      "NVRTC, which compiles the kernels, was not found. Install the package nvidia-cuda-nvrtc with pip or a "
+      "CUDA "
       "toolkit of version 12 or 13, or set CE_NVRTC to libnvrtc.so.13 or its folder. Looked in:\n  {}",
       fmt::join(tried, "\n  "));
 }

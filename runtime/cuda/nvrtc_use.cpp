@@ -42,7 +42,7 @@ NvrtcUse::NvrtcUse() {
   const std::lock_guard lock(state().mutex);
   if (state().process.exchange(::getpid()) != ::getpid()) state().users = 0;
   if (state().ending)
-    throw Error(ErrorKind::interrupted, "the program is ending: nothing is compiled any more");
+    throw Error(ErrorKind::interrupted, "the program is ending, so ce compiles nothing more");
   ++state().users;
   inside = true;
 }

@@ -16,15 +16,16 @@ bool ClusterBarrier::arrive(const ThreadState& thread, host_abi::Place place) {
   if (progress_.empty()) progress_.resize(threads_);
   Progress& progress = progress_[index_of(thread)];
   if (progress.arrivals != progress.waits)
-    throw report_.mistake(thread,
-                          fmt::format("has not waited for its cluster since it arrived at {}, and arrives",
-                                      text(progress.arrived)),
-                          place);
+    throw report_.mistake(
+        thread,
+        fmt::format("arrives at its cluster's barrier again, without a wait since it arrived at {},",
+                    text(progress.arrived)),
+        place);
   if (arrived_ == 0) first_ = &thread;
   progress = {.arrivals = progress.arrivals + 1, .waits = progress.waits, .arrived = place};
   if (const host_abi::Place first = progress_[index_of(*first_)].arrived; !same(first, place))
     throw report_.mistake(thread,
-                          fmt::format("arrives at its cluster's barrier, to which {} came at {},",
+                          fmt::format("arrives at its cluster's barrier, where {} arrived at {},",
                                       name(*first_, *thread.block), text(first)),
                           place);
   if (++arrived_ < threads_) return false;
@@ -35,7 +36,7 @@ bool ClusterBarrier::arrive(const ThreadState& thread, host_abi::Place place) {
 
 bool ClusterBarrier::wait(const ThreadState& thread, host_abi::Place place) {
   if (progress_.empty() || progress_[index_of(thread)].arrivals == progress_[index_of(thread)].waits)
-    throw report_.mistake(thread, "has not arrived at its cluster's barrier, and waits for it", place);
+    throw report_.mistake(thread, "waits for its cluster's barrier without having arrived at it", place);
   return rounds_ < ++progress_[index_of(thread)].waits;
 }
 

@@ -207,7 +207,7 @@ Outcome run(const fs::path& program, const std::vector<std::string>& arguments, 
     if (errno != EINTR) check(errno, "waitpid");
   }
   if (!ended)
-    outcome.failure = fmt::format("killed after {} ms without an end", limit.count());
+    outcome.failure = fmt::format("killed because it did not end within {} ms", limit.count());
   else if (WIFSIGNALED(status))
     outcome.failure = fmt::format("ended by signal {}", WTERMSIG(status));
   else if (WEXITSTATUS(status) != 0)
@@ -277,7 +277,7 @@ Compiler::Compiler() : limit_(compile_limit(120)) {
     why_not_ = fmt::format("{} --version failed ({}); {}", program->string(), failure, how_to_get_a_compiler);
   }
   if (why_not_.empty())
-    why_not_ = fmt::format("the host device needs a C++20 compiler and found no {}; {}",
+    why_not_ = fmt::format("the host device needs a C++20 compiler, but {} was not found; {}",
                            fmt::join(candidates, ", "), how_to_get_a_compiler);
 }
 
@@ -322,10 +322,10 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
   }
   Binary binary{.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
   if (const std::string why = incompleteness(binary.image); !why.empty())
-    throw Error(ErrorKind::compile,
-                fmt::format("{} was not compiled: {} ended with status 0, but what it left "
-                            "is no kernel ({}); {}",
-                            request.name, path_.string(), why, binary.log));
+    throw Error(
+        ErrorKind::compile,
+        fmt::format("{} was not compiled: {} ended with status 0, but its output is not a kernel ({}); {}",
+                    request.name, path_.string(), why, binary.log));
   return binary;
 }
 

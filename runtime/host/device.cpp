@@ -198,7 +198,7 @@ class HostDevice : public Device {
     const ArgumentCopy copy(arguments, argument_bytes);
     scheduler_.run(kernel, launch, copy.data());
     if (const auto bytes = memory_.find_overrun())
-      throw DeviceError(call, 0, fmt::format("wrote beyond the ends of an allocation of {} bytes", *bytes));
+      throw DeviceError(call, 0, fmt::format("wrote outside of an allocation of {} bytes", *bytes));
   }
 
   static const host::Kernel& kernel_of(Function function) {

@@ -30,11 +30,11 @@ Record record_at(std::span<const std::byte> image, std::size_t offset) {
 }  // namespace
 
 std::string incompleteness(std::span<const std::byte> image) {
-  if (image.size() < sizeof(Header)) return fmt::format("{} bytes are no shared object", image.size());
+  if (image.size() < sizeof(Header)) return fmt::format("its {} bytes are not a shared object", image.size());
   const auto header = record_at<Header>(image, 0);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != own_class ||
       header.e_type != ET_DYN || header.e_phentsize != sizeof(Segment) || header.e_phnum == 0)
-    return "it is no shared object of this machine";
+    return "it is not a shared object for this machine";
   std::string cut = fmt::format("the file ends early, after {} bytes", image.size());
   // Linkers put the section table at the end, so any truncated file lacks some of it.
   if (!fits(image.size(), header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize) ||

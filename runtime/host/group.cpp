@@ -225,8 +225,8 @@ class GroupScheduler::Impl {
       throw report_.mistake(fiber, fmt::format("sends to block {} of a cluster of {}", rank, blocks_.size()),
                             place);
     if (!shared_.contains(block, own, bytes))
-      throw report_.mistake(fiber, "sends to the counterpart of what is not in its block's shared memory",
-                            place);
+      throw report_.mistake(
+          fiber, "sends to the counterpart of an address that is not in its block's shared memory", place);
     if (blocks_[other].unfinished == 0)
       throw report_.mistake(
           fiber, fmt::format("sends to block {}, which has returned,", blocks_[other].index), place);

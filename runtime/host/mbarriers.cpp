@@ -28,7 +28,8 @@ void Mbarriers::init(const ThreadState& thread, unsigned long long& word, int co
   const auto is_this = [&](const Mbarrier& barrier) { return barrier.word == &word; };
   if (std::ranges::any_of(mbarriers_, is_this))
     throw report_.mistake(thread, "initialises an mbarrier for a second time", place);
-  if (count < 1) throw report_.mistake(thread, fmt::format("initialises an mbarrier of {}", count), place);
+  if (count < 1)
+    throw report_.mistake(thread, fmt::format("initialises an mbarrier for {} arrivals", count), place);
   word = mark | mbarriers_.size();
   mbarriers_.push_back({.word = &word, .block = thread.block, .count = count, .pending = count});
 }
@@ -57,8 +58,9 @@ void Mbarriers::send(const ThreadState& thread, void* to, const void* words, int
 
 Mbarriers::Woken Mbarriers::arrive(const ThreadState& thread, Mbarrier& barrier, Place place) const {
   if (barrier.pending == 0)
-    throw report_.mistake(thread, fmt::format("is one more than the {} of an mbarrier", barrier.count),
-                          place);
+    throw report_.mistake(
+        thread, fmt::format("arrives at an mbarrier that already has all its {} arrivals", barrier.count),
+        place);
   --barrier.pending;
   return end_phase_if_complete(barrier);
 }
@@ -158,9 +160,10 @@ void Mbarriers::require_free(const ThreadState& thread, const Copy& copy, std::s
   for (const Mbarrier& barrier : mbarriers_)
     for (const Copy& other : barrier.copies)
       if (overlap(copy, other))
-        throw report_.mistake(
-            thread, fmt::format("{} to where that of {} has not landed yet,", what, text(other.started)),
-            copy.started);
+        throw report_.mistake(thread,
+                              fmt::format("{} to memory where the transfer started at {} has not landed yet,",
+                                          what, text(other.started)),
+                              copy.started);
 }
 
 void Mbarriers::land(Mbarrier& barrier, const Copy& copy) const {

@@ -51,7 +51,7 @@ void expect_executable(int descriptor, const std::string& path) {
   void* const page = ::mmap(nullptr, some, PROT_READ | PROT_EXEC, MAP_PRIVATE, descriptor, 0);
   if (page == MAP_FAILED)
     throw_obstacle(
-        fmt::format("the system executes nothing from files in memory or in {}", temporary_folder().string()),
+        fmt::format("the system does not execute files in memory or in {}", temporary_folder().string()),
         errno, "name a folder in TMPDIR that is not mounted noexec");
   ::munmap(page, some);
 }
@@ -115,9 +115,10 @@ void SharedObject::open(std::span<const std::byte> image) {
   }
   const auto* version = static_cast<const int*>(symbol("ce_host_abi"));
   if (*version != host_abi::version)
-    throw DeviceError("loading a kernel's image", 0,
-                      fmt::format("it was compiled for version {} of host_abi.cuh, this is version {}",
-                                  *version, host_abi::version));
+    throw DeviceError(
+        "loading a kernel's image", 0,
+        fmt::format("it was compiled for version {} of host_abi.cuh, but this ce has version {}", *version,
+                    host_abi::version));
 }
 
 void SharedObject::close() noexcept {

@@ -13,7 +13,7 @@ const char* words(Awaited awaited) {
     case Awaited::block: return "its block";
     case Awaited::cluster: return "its cluster";
     // Copies that have not landed will land in the end.
-    case Awaited::mbarrier: return "an mbarrier whose phase does not end";
+    case Awaited::mbarrier: return "a phase of an mbarrier that does not end";
     case Awaited::others: return "other ranks";
   }
   return "";

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 [[noreturn]] void fail(std::string_view call) {
-  throw Error(ErrorKind::compile, fmt::format("talking to a compiler process: {}: {}", call,
+  throw Error(ErrorKind::compile, fmt::format("communication with a compiler process failed: {}: {}", call,
                                               std::generic_category().message(errno)));
 }
 

@@ -28,9 +28,10 @@ constexpr milliseconds no_patience{0};
 ProcessEnd end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
   if (transfer == Transfer::closed) return process.end(patience_with_the_dying);
   process.end(no_patience);
-  return {.words = transfer == Transfer::late ? fmt::format("was killed after {} s without an answer",
-                                                            std::chrono::duration<double>(limit).count())
-                                              : "was killed for an answer that makes no sense",
+  return {.words = transfer == Transfer::late
+                       ? fmt::format("was killed because it did not answer within {} s",
+                                     std::chrono::duration<double>(limit).count())
+                       : "was killed because its answer was invalid",
           .signal = SIGKILL,
           .by_owner = true};
 }
@@ -65,11 +66,12 @@ class WorkerPool::Worker {
     if (transfer != Transfer::done || !ready)
       return "the compiler process " + end(process_, transfer, limit).words;
     if (ready->protocol != hello.protocol || ready->version != hello.version)
-      return fmt::format("it is of ce {} (protocol {}), this is {} (protocol {})", ready->version,
+      return fmt::format("it belongs to ce {} (protocol {}), but this is ce {} (protocol {})", ready->version,
                          ready->protocol, hello.version, hello.protocol);
     if (!ready->problem.empty()) return ready->problem;
     nvrtc_version_ = ready->nvrtc_version;
-    if (!fits(nvrtc)) return fmt::format("it has NVRTC {}, this process {}", nvrtc_version_, nvrtc.version);
+    if (!fits(nvrtc))
+      return fmt::format("it uses NVRTC {}, but this process uses {}", nvrtc_version_, nvrtc.version);
     return {};
   }
 
@@ -139,7 +141,7 @@ WorkerPool::WorkerPool(WorkerSettings settings)
       size_(settings_.program.empty() ? 0 : settings_.workers) {
   idle_.reserve(static_cast<std::size_t>(size_));
   if (size_ > 0 || settings_.workers == 0) return;
-  problem_ = fmt::format("no ce-tune found, which CE_WORKER can name; looked at {}",
+  problem_ = fmt::format("ce-tune was not found; set CE_WORKER to its file; looked at {}",
                          fmt::join(settings_.tried, ", "));
 }
 
@@ -156,7 +158,7 @@ int WorkerPool::size() const {
 }
 
 std::string WorkerPool::problem() const {
-  if (::getpid() != owner_) return "the workers are those of the process that forked this one";
+  if (::getpid() != owner_) return "the workers belong to the parent process, which forked this one";
   const std::lock_guard lock(mutex_);
   return problem_;
 }
@@ -219,7 +221,7 @@ std::unique_ptr<WorkerPool::Worker> WorkerPool::start(const NvrtcChoice& nvrtc) 
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  shrink(fmt::format("{} cannot be a compile worker: {}", settings_.program.string(), problem));
+  shrink(fmt::format("{} cannot work as a compiler process: {}", settings_.program.string(), problem));
   return nullptr;
 }
 
@@ -233,7 +235,8 @@ void WorkerPool::shrink(const std::string& problem) {
     problem_ = problem;
   }
   changed_.notify_all();
-  if (!none_left) log_once(LogLevel::debug, fmt::format("fewer compile workers than wanted: {}", problem));
+  if (!none_left)
+    log_once(LogLevel::debug, fmt::format("there are fewer compiler processes than requested: {}", problem));
 }
 
 void WorkerPool::give_back(std::unique_ptr<Worker> worker) noexcept {

@@ -113,7 +113,7 @@ std::optional<ProcessEnd> reap(pid_t process, int flags) {
   while (reaped < 0 && errno == EINTR);
   if (reaped == 0) return std::nullopt;
   // A host program that ignores SIGCHLD, or waits for any child, has taken the status.
-  if (reaped < 0) return ProcessEnd{.words = "ended, and the host program took its status"};
+  if (reaped < 0) return ProcessEnd{.words = "ended, but the host program collected its status first"};
   return end_of(status);
 }
 
@@ -121,7 +121,7 @@ std::optional<ProcessEnd> reap(pid_t process, int flags) {
 /// library does not reach the conversation.
 Descriptor copy_of(int descriptor) {
   Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (copy.get() < 0) check(errno, "no descriptor to talk over: fcntl");
+  if (copy.get() < 0) check(errno, "no descriptor for communication: fcntl");
   return copy;
 }
 

@@ -57,8 +57,10 @@ Nvrtc::Opened open_for(const Hello& hello, Ready& ready) {
 int serve(Channel& channel) {
   Frame frame;
   const auto nonsense = [] {
-    fmt::print(stderr, "ce-tune {}: for the library's own use; what arrived here is not from it\n",
-               compile_worker_argument);
+    fmt::print(
+        stderr,
+        "ce-tune {}: only the library uses this command, and this input does not come from the library\n",
+        compile_worker_argument);
     return 1;
   };
   const Transfer greeted = channel.receive(frame);

@@ -139,15 +139,15 @@ TEST(Explain, SaysHowTiesWereBroken) {
       explain_all({of(0, 100, 64), of(1, 100.1F, 40), of(2, 100.2F, 48), of(3, 102, 16)});
   EXPECT_EQ(fewest.decision.winner.text(), to_text(block[1]));
   EXPECT_THAT(fewest.ties, HasSubstr("3 configs are within 0.3%"));
-  EXPECT_THAT(fewest.ties, HasSubstr("the fewest registers: 40, the others 48, 64"));
+  EXPECT_THAT(fewest.ties, HasSubstr("the fewest registers, 40; the others have 48, 64"));
   EXPECT_TRUE(fewest.finalists[0].tied && fewest.finalists[1].tied && fewest.finalists[2].tied);
   EXPECT_FALSE(fewest.finalists[3].tied);
   EXPECT_LT(fewest.finalists[1].behind, 0) << "the fastest lost the tie";
 
   const Explanation smallest = explain_all({of(0, 100, 40), of(1, 100.1F, 40), of(2, 100.2F, 48)});
   EXPECT_EQ(smallest.decision.winner.text(), std::min(to_text(block[0]), to_text(block[1])));
-  EXPECT_THAT(smallest.ties,
-              HasSubstr("2 of them have the fewest registers, 40, and the winner the smallest text"));
+  EXPECT_THAT(smallest.ties, HasSubstr("2 of them have the fewest registers, 40, and of these the winner's "
+                                       "text comes first in alphabetical order"));
 }
 
 TEST(Explain, TimesOfOtherNumbersOfRowsAreNotHeldAgainstEachOther) {

@@ -211,7 +211,7 @@ TEST(Finding, TheSameBinaryAcquitsTheCompiler) {
 TEST(Finding, NotAllSuspectsAreInnocent) {
   const Finding slower =
       finding_of({final_of(1, block(0), 100), with(final_of(2, block(0), 110), {{"nvrtc", "13.1"}})});
-  EXPECT_THAT(slower.suspects, ElementsAre("toolkit")) << "though the same binary ran";
+  EXPECT_THAT(slower.suspects, ElementsAre("toolkit")) << "though both sides ran the same binary";
   EXPECT_EQ(slower.why, "");
 }
 
@@ -268,7 +268,8 @@ TEST(Finding, OthersShowWhatDoesNoHarm) {
   EXPECT_THAT(findings[1].suspects, IsEmpty()) << "nothing happened";
   narrow_suspects(std::vector{&findings[0], &findings[1]});
   EXPECT_THAT(findings[0].suspects, ElementsAre("toolkit"));
-  EXPECT_THAT(findings[0].why, HasSubstr("driver alone did no harm to 1 other problem"));
+  EXPECT_THAT(findings[0].why,
+              HasSubstr("driver was the only change of 1 other problem, without a slowdown"));
 
   // What is unsure says nothing, either way.
   findings[0].suspects = {"driver", "toolkit"};
@@ -316,7 +317,7 @@ TEST(Finding, TheMachineIsSuspectWhereTheReferenceMovedWithTheWinner) {
   const Finding both = asked(moved(104, 52));
   EXPECT_EQ(both.winner.verdict, Verdict::slower);
   EXPECT_THAT(both.suspects, ElementsAre("machine", "driver"));
-  EXPECT_EQ(both.why, "the reference kernel took +4.0% too");
+  EXPECT_EQ(both.why, "the time of the reference kernel also changed by +4.0%");
   EXPECT_THAT(asked(moved(104, 50.1)).suspects, ElementsAre("driver")) << "it did not move";
   EXPECT_THAT(asked(moved(104, 48)).suspects, ElementsAre("driver")) << "it became faster";
   EXPECT_THAT(asked(moved(112, 52)).suspects, ElementsAre("driver")) << "by far less";
@@ -330,7 +331,8 @@ TEST(Finding, TheMachineIsSuspectWhereTheReferenceMovedWithTheWinner) {
   for (Finding& finding : many) all.push_back(&finding);
   suspect_machine(all);
   EXPECT_THAT(many.back().suspects, ElementsAre("machine", "driver"));
-  EXPECT_EQ(many.back().why, "the reference kernel took +3.0% too in the median of 41 problems");
+  EXPECT_EQ(many.back().why,
+            "the time of the reference kernel also changed by +3.0% in the median of 41 problems");
 
   // One that is off by itself says nothing of the machine.
   const Finding still = moved(100, 50), off = moved(100, 52);

@@ -319,13 +319,13 @@ TEST(DefaultLog, IsJsonWhereThatIsAskedFor) {
       std::regex(R"(\{"time":"[0-9T:.-]+Z","level":"warning","process":[0-9]+,"text":"a \\"b\\""\}\n)")))
       << line;
   EXPECT_EQ(unknown,
-            "ce: warning: CE_LOG_FORMAT is \"xml\"; expected text or json; text is used\nce: i\nce: i\n");
+            "ce: warning: CE_LOG_FORMAT is \"xml\"; expected text or json; ce uses text\nce: i\nce: i\n");
 }
 
 TEST(DefaultLog, AnUnknownThresholdIsSaidOnce) {
   ce::set_log_sink({});
   EXPECT_EQ(written_with("loud"),
-            "ce: warning: CE_LOG is \"loud\"; expected debug, info, warning or off; info is used\n"
+            "ce: warning: CE_LOG is \"loud\"; expected debug, info, warning or off; ce uses info\n"
             "ce: i\nce: warning: w\n");
   EXPECT_EQ(written_with("loud"), "ce: i\nce: warning: w\n");
 }

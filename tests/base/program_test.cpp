@@ -37,7 +37,7 @@ TEST(Program, TakesItsInputAndGivesItsOutputAndStatus) {
 TEST(Program, OneThatHangsIsCutOffWithAllThatItStarted) {
   // The child that hangs tells its number, and would live on where only the shell was killed.
   const ProgramEnd end = shell("sleep 600 & echo $!; wait", "", {.time = 300ms});
-  EXPECT_EQ(end.failure, "cut off after 300 ms");
+  EXPECT_EQ(end.failure, "stopped because it ran for more than 300 ms");
   EXPECT_FALSE(end.succeeded());
   const pid_t left = std::stoi(end.output);
   EXPECT_TRUE(test::until([&] { return ::kill(left, 0) != 0; }));
@@ -45,7 +45,7 @@ TEST(Program, OneThatHangsIsCutOffWithAllThatItStarted) {
 
 TEST(Program, OneThatWritesTooMuchIsCutOff) {
   const ProgramEnd end = shell("yes", "", {.time = 60s, .most_output = 1000});
-  EXPECT_EQ(end.failure, "cut off: it wrote more than 1000 bytes");
+  EXPECT_EQ(end.failure, "stopped because it wrote more than 1000 bytes");
 }
 
 TEST(Program, WhatItLeavesBehindIsNotWaitedFor) {

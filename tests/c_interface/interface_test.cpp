@@ -93,7 +93,7 @@ TEST_F(Interface, CountsWhatItDoes) {
   EXPECT_EQ(after.struct_size, sizeof(ce_stats));
   EXPECT_EQ(after.calls, before.calls);
   EXPECT_EQ(ce_get_stats(nullptr), CE_STATUS_INVALID_ARGUMENT);
-  EXPECT_STREQ(ce_last_error(), "stats is null; expected where to put the counts");
+  EXPECT_STREQ(ce_last_error(), "stats is null; expected an address for the counts");
 }
 
 TEST_F(Interface, IsOfTheVersionOfItsHeader) { EXPECT_STREQ(ce_version(), CE_VERSION); }
@@ -380,7 +380,8 @@ TEST(CrossEntropyOptions, AreThoseOfTheGradientMadeFromThem) {
 
 TEST_F(Interface, RefusesWhatIsMissing) {
   EXPECT_EQ(ce_softmax(context, nullptr, nullptr, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
-  EXPECT_STREQ(ce_last_error(), "Softmax: tensors is NULL; expected a struct of the operation's tensors");
+  EXPECT_STREQ(ce_last_error(),
+               "Softmax: tensors is NULL; expected an address of the operation's struct of tensors");
   softmax.output = nullptr;
   const ce_choice* choice = reinterpret_cast<const ce_choice*>(&softmax);
   EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, &choice), CE_STATUS_INVALID_ARGUMENT);

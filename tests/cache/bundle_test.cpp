@@ -156,7 +156,7 @@ TEST_F(Bundles, AChangedOneIsLeftOutWithItsLine) {
   const Cache cache = Cache::open_layered(file());
   EXPECT_THAT(cache.lower().front().problem, testing::HasSubstr("line 2 of"));
   EXPECT_TRUE(cache.lower().front().cache.keys().empty());
-  EXPECT_EQ(warnings("CE_SITE_DB is left out"), 1U);
+  EXPECT_EQ(warnings("the database of CE_SITE_DB is not used"), 1U);
 }
 
 TEST_F(Bundles, OfTwoPinsTheLaterOneCountsInWhateverOrderTheyAreMerged) {

@@ -89,7 +89,7 @@ TEST_F(Degradation, FileThatIsNoDatabase) {
   for (const std::string& text : {garbage, std::string("a few words")}) {
     const fs::path path = folder() / std::to_string(text.size());
     write_file(path, text);
-    expect_degraded(path, "no tuning database");
+    expect_degraded(path, "not a tuning database");
     EXPECT_EQ(contents(path), text);
   }
 }
@@ -97,7 +97,7 @@ TEST_F(Degradation, FileThatIsNoDatabase) {
 TEST_F(Degradation, SymbolicLinkToNothing) {
   fs::create_symlink("nowhere", file());
   const std::string why =
-      file().string() + " is a symbolic link to nowhere, where there is no file: create one there";
+      file().string() + " is a symbolic link to nowhere, which does not exist: create that file";
   EXPECT_TRUE(Cache::open(file()).status().problem.starts_with(why)) << Cache::open(file()).status().problem;
   write_file(folder() / "nowhere", "");
   EXPECT_TRUE(Cache::open(file()).status().persistent);
@@ -134,7 +134,7 @@ TEST_F(Degradation, AFileIsNotCopiedWithoutALogThatCannotBeOpened) {
     static_cast<void>(Maintenance::copy(copy));
     ADD_FAILURE() << "the log has what was measured last";
   } catch (const DatabaseError& error) {
-    EXPECT_NE(std::string(error.what()).find("commits wait in its -wal file"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("its -wal file contains commits"), std::string::npos)
         << error.what();
   }
 }
@@ -207,10 +207,10 @@ TEST_F(Degradation, NamesThatAreTooLong) {
   fs::path deep = folder();
   while (deep.string().size() < 500) deep /= part;
   for (const auto& [path, reason] :
-       {std::pair{folder() / long_name, "its name has 252 bytes, and 213 leave room"},
+       {std::pair{folder() / long_name, "its name has 252 bytes, but 213 at most are possible"},
         {folder() / std::string(300, 'a'), "its name has 300 bytes"},
         {folder() / std::string(300, 'a') / "ce.db", "the name of one of its folders has 300 bytes"},
-        {deep / "ce.db", "leave SQLite room"}}) {
+        {deep / "ce.db", "because SQLite's paths"}}) {
     const std::string problem = Cache::open(path).status().problem;
     EXPECT_NE(problem.find(reason), std::string::npos) << problem;
     EXPECT_EQ(problem.find("permission"), std::string::npos) << problem;
@@ -226,14 +226,15 @@ TEST_F(Degradation, NameThatIsTooLongForWhoWrites) {
   const Cache cache = Cache::open(renamed);
   EXPECT_EQ(cache.measurements(key).size(), 1U);
   const std::string problem = cache.status().problem;
-  EXPECT_NE(problem.find("is read but cannot be written: its name has 252 bytes, and 247 leave room"),
-            std::string::npos)
+  EXPECT_NE(
+      problem.find("can be read but cannot be written: its name has 252 bytes, but 247 at most are possible"),
+      std::string::npos)
       << problem;
 }
 
 TEST_F(Degradation, FolderInPlaceOfTheFile) {
   fs::create_directory(file());
-  expect_degraded(file(), "no regular file");
+  expect_degraded(file(), "not a regular file");
   // The cache does not know which of them named it.
   EXPECT_NE(Cache::open(file()).status().problem.find("(CE_DB, --db or ContextOptions::database)"),
             std::string::npos);
@@ -241,7 +242,7 @@ TEST_F(Degradation, FolderInPlaceOfTheFile) {
 
 TEST_F(Degradation, PipeInPlaceOfTheFileDoesNotBlock) {
   ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
-  expect_degraded(file(), "no regular file");
+  expect_degraded(file(), "not a regular file");
 }
 
 TEST_F(Degradation, NoPathAtAll) {
@@ -261,7 +262,7 @@ class NoDatabaseYet : public Degradation {
         ADD_FAILURE() << "it was opened";
       } catch (const NotFound& error) {
         EXPECT_EQ(std::string(error.what()),
-                  "there is no tuning database in " + file().string() + ": the file " + why);
+                  "there is not a tuning database in " + file().string() + ": the file " + why);
       }
     };
     refuses(Cache::open_to_read);
@@ -378,14 +379,14 @@ TEST_F(Degradation, WhatWasRefusedIsWrittenWhenTheFileIsNoLongerLocked) {
   EXPECT_FALSE(cache.status().persistent);
   EXPECT_EQ(rows(), "0");
   const auto waiting = std::async(std::launch::async, [&] { cache.flush(std::chrono::hours(1)); });
-  while (warnings("is locked by another process: waiting for up to 3600 s") == 0)
+  while (warnings("is locked by another process: ce waits for up to 3600 s") == 0)
     ASSERT_EQ(waiting.wait_for(std::chrono::milliseconds(10)), std::future_status::timeout) << "gave up";
   EXPECT_EQ(rows(), "0");
   other.exec("ROLLBACK");
   waiting.wait();
   EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
   EXPECT_EQ(rows(), "1");
-  EXPECT_EQ(warnings("waiting for up to"), 1U) << warning("waiting");
+  EXPECT_EQ(warnings("waits for up to"), 1U) << warning("waiting");
 }
 
 TEST_F(Degradation, WhatWasRefusedIsAskedBesideWhatTheFileHas) {

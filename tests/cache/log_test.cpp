@@ -74,7 +74,7 @@ TEST_F(Log, ACheckpointPutsWhatWasCommittedIntoTheFile) {
              .samples_us = {10},
              .median_us = 10});
   EXPECT_EQ(copied(), 0);
-  EXPECT_EQ(warnings("is empty: a copy of one in use needs the file ce.db-copied-wal beside it"), 1)
+  EXPECT_EQ(warnings("is empty: to copy a database in use, also copy the file ce.db-copied-wal"), 1)
       << "who copies the file alone is told";
   cache.checkpoint();
   EXPECT_EQ(copied(), 1);

@@ -86,7 +86,7 @@ TEST_F(MaintenanceTest, WhatNoImportTakesIsLeftOutOfAnExport) {
   EXPECT_EQ(written.measurements, 1);
   EXPECT_EQ(written.left_out, 2);
   EXPECT_EQ(written.because,
-            "created_at is \"12000-01-01T00:00:00.000Z\"; expected a time as 2026-11-21T12:13:58.797Z");
+            "created_at is \"12000-01-01T00:00:00.000Z\"; expected a time such as 2026-11-21T12:13:58.797Z");
   EXPECT_EQ(import(other(), out.str()), 1);
 }
 
@@ -271,9 +271,9 @@ TEST_F(MaintenanceTest, AnEnvironmentThatCannotBeReadIsDamageOfItsMeasurements) 
   sql(file(), "DROP TRIGGER environments_refuse_update; UPDATE environments SET json = 'no JSON'");
   const std::vector<std::string> damages = Maintenance::copy(file()).damages();
   EXPECT_EQ(damages, (std::vector<std::string>{
-                         "tables: its environments_refuse_update is not what was created",
-                         "environments: the digest of row 1 is not that of its text",
-                         "measurements: row 1 of key " + key.id() + " is not what was written"}));
+                         "tables: its environments_refuse_update has changed since it was created",
+                         "environments: the digest of row 1 does not match its text",
+                         "measurements: row 1 of key " + key.id() + " has changed since it was written"}));
 }
 
 TEST_F(MaintenanceTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
@@ -389,11 +389,11 @@ TEST_F(MaintenanceTest, AChangedExportIsRefusedWithItsLine) {
     return changed.replace(at, text.size(), other_text);
   };
   expect_refused("", "export.jsonl is empty; expected an export");
-  expect_refused("{}\n", "line 1 of export.jsonl is no beginning");
-  expect_refused(lines.substr(lines.find('\n') + 1), "line 1 of export.jsonl is no beginning");
-  expect_refused(with("\"version\":1", "\"version\":2"), "line 1 of export.jsonl is no beginning");
+  expect_refused("{}\n", "line 1 of export.jsonl is not the first line");
+  expect_refused(lines.substr(lines.find('\n') + 1), "line 1 of export.jsonl is not the first line");
+  expect_refused(with("\"version\":1", "\"version\":2"), "line 1 of export.jsonl is not the first line");
   const std::string other_end =
-      "line 4 of export.jsonl is no end of the lines before it: one of them, or it, was changed";
+      "line 4 of export.jsonl is an end that does not match the lines before it: a line was changed";
   expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), other_end);
   expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5") + lines, other_end);
   expect_refused(with("\"measurements\":2", "\"measurements\":3"), other_end);
@@ -409,13 +409,13 @@ TEST_F(MaintenanceTest, AChangedExportIsRefusedWithItsLine) {
                  "line 2 of export.jsonl: samples_us is 1e+39; expected a number of 32 bits");
   expect_refused(with("\"created_at\":\"", "\"created_at\":\"at "), "created_at is \"at ");
   expect_refused(with("T00:00:", " 00:00:"), "created_at is \"2030-01-01 00:00:");
-  const std::string no_end = " of export.jsonl is no end of an export, but the last line";
+  const std::string no_end = " of export.jsonl is the last line, but not the end of an export";
   expect_refused(lines.substr(0, lines.find('\n') + 1), "line 1" + no_end);
   expect_refused(lines.substr(0, lines.rfind('{')), "line 3" + no_end);
   expect_refused(lines.substr(0, lines.rfind('{') - 9), "line 3" + no_end);
   expect_refused(lines.substr(0, lines.rfind('{') + 4), "line 4" + no_end);
   const std::string behind =
-      "line 5 of export.jsonl is behind the end of the export; expected nothing after line 4";
+      "line 5 of export.jsonl is after the end of the export; expected nothing after line 4";
   for (const std::string& more : {lines, std::string("{}\n"), std::string("\n"), std::string("no newline")})
     expect_refused(lines + more, behind);
 }
@@ -613,13 +613,13 @@ TEST_F(MaintenanceTest, DamageIsNamed) {
       "UPDATE binaries SET image = CAST('goOd' AS BLOB); DROP TRIGGER measurements_refuse_update;"
       "UPDATE measurements SET median_us = 0.5 WHERE config = 'two'; DROP TRIGGER environments_refuse_update;"
       "PRAGMA foreign_keys = OFF; UPDATE measurements SET key_id = 77 WHERE config = 'one'");
-  EXPECT_EQ(
-      Maintenance::copy(file()).damages(),
-      (std::vector<std::string>{"tables: its environments_refuse_update is not what was created",
-                                "references: row 1 of measurements refers to nothing in keys",
-                                "binaries: the digest of binary is not that of its bytes",
-                                "measurements: row 2 of key " + key.id() + " is not what was written",
-                                "counts: those of key " + key.id() + " are not what its measurements say"}));
+  EXPECT_EQ(Maintenance::copy(file()).damages(),
+            (std::vector<std::string>{
+                "tables: its environments_refuse_update has changed since it was created",
+                "references: row 1 of measurements refers to nothing in keys",
+                "binaries: the digest of binary does not match its bytes",
+                "measurements: row 2 of key " + key.id() + " has changed since it was written",
+                "counts: the counts of key " + key.id() + " do not match its measurements"}));
 }
 
 TEST_F(MaintenanceTest, VacuumGivesRoomBack) {

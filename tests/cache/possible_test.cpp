@@ -145,10 +145,10 @@ TEST_F(PossibleTest, AnImportNamesLineFieldValueAndExpectation) {
 
 TEST_F(PossibleTest, ANameIsThereOnce) {
   EXPECT_EQ(refusal_of(lines_of({with(line_, "\"stage\":1", "\"stage\":0,\"stage\":1")})),
-            "line 2 of export.jsonl: stage is there twice; expected each name once in an object");
+            "line 2 of export.jsonl: stage is given twice; expected each name only once in an object");
   EXPECT_THAT(
       refusal_of(lines_of({with(line_, "\"host\":\"here\"", "\"host\":\"here\",\"host\":\"there\"")})),
-      HasSubstr("line 2 of export.jsonl: host is there twice"));
+      HasSubstr("line 2 of export.jsonl: host is given twice"));
   EXPECT_EQ(refusal_of(lines_of({line_, line_})), "") << "other objects have the same names";
 }
 
@@ -178,13 +178,14 @@ TEST_F(PossibleTest, LinesMayEndWhereverAReadDoes) {
     EXPECT_EQ(refusal_of(text), "") << end;
     text.pop_back();
     EXPECT_EQ(refusal_of(text), "") << end;
-    EXPECT_THAT(refusal_of(text.substr(0, end)), HasSubstr("line 2 of export.jsonl is no end of an export"));
+    EXPECT_THAT(refusal_of(text.substr(0, end)),
+                HasSubstr("line 2 of export.jsonl is not the end of an export"));
     EXPECT_THAT(refusal_of(text.substr(0, end + 5)),
-                HasSubstr("line 3 of export.jsonl is no end of an export"));
+                HasSubstr("line 3 of export.jsonl is not the end of an export"));
     EXPECT_THAT(refusal_of(text.replace(end, 2, "[,")),
-                HasSubstr("line 3 of export.jsonl is no measurement"));
+                HasSubstr("line 3 of export.jsonl is not a measurement"));
     text[first] = '[';
-    EXPECT_THAT(refusal_of(text), HasSubstr("line 2 of export.jsonl is no measurement"));
+    EXPECT_THAT(refusal_of(text), HasSubstr("line 2 of export.jsonl is not a measurement"));
   }
 }
 

@@ -117,7 +117,8 @@ TEST_F(RepairTest, WhoOnlyReadsLearnsOfAnInterruptedOne) {
     } catch (const NotFound& error) {
       ADD_FAILURE() << error.what();
     } catch (const DatabaseError& error) {
-      EXPECT_TRUE(std::string(error.what()).starts_with(file().string() + " is being repaired"))
+      EXPECT_TRUE(
+          std::string(error.what()).starts_with("the repair of " + file().string() + " is unfinished"))
           << error.what();
     }
   }

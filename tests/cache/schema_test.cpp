@@ -162,7 +162,7 @@ TEST_F(Schema, CountsThatAreWrongAreDamage) {
   sql(file(), "UPDATE key_counts SET configs = 7");
   EXPECT_EQ(
       Maintenance::copy(file()).damages(),
-      std::vector<std::string>{"counts: those of key " + key.id() + " are not what its measurements say"});
+      std::vector<std::string>{"counts: the counts of key " + key.id() + " do not match its measurements"});
   Cache cache = Cache::open(file());
   cache.add(a_measurement(key, "other", 1));
   EXPECT_EQ(warnings("set aside"), 1U);

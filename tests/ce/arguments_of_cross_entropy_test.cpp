@@ -26,7 +26,7 @@ TEST_F(Arguments, OfCrossEntropyByThemselves) {
   refuse([](Tensors& t) { t.target = {.dtype = DType::i64}; }, {"target", "not given", "class indices"});
   refuse([](Tensors& t) { t.loss = {}; }, {"loss", "not given", "1 element"});
   refuse([](Tensors& t) { t.target.dtype = DType::f32; },
-         {"target.dtype", "f32", "i32 or i64, as it has one element for each row (class indices)"});
+         {"target.dtype", "f32", "i32 or i64 (class indices), because it has one element for each row"});
   refuse([](Tensors& t) { t.target.dtype = DType::u8; }, {"target.dtype", "u8", "i32 or i64"});
   refuse([](Tensors& t) { t.target.dtype = DType(42); }, {"target.dtype", "42", "i32 or i64"});
   refuse([](Tensors& t) { t.loss.dtype = DType(42); }, {"loss.dtype", "42", "f32"});
@@ -115,7 +115,7 @@ TEST_F(Arguments, ProbabilitiesAsTargets) {
         probabilities(t);
         t.target.dtype = DType::f16;
       },
-      {"target.dtype", "f16", "f32 (that of logits)"});
+      {"target.dtype", "f16", "f32 (the dtype of logits)"});
   refuse(
       [&](Tensors& t) {
         probabilities(t);
@@ -127,7 +127,7 @@ TEST_F(Arguments, ProbabilitiesAsTargets) {
         probabilities(t);
         t.hit = vector(DType::u8, rows);
       },
-      {"hit.data", "set", "null where target holds probabilities"});
+      {"hit.data", "set", "null, because target holds probabilities"});
   refuse([&](Tensors& t) { t.target = t.grad; }, {"grad.data", "overlapping target", "memory of its own"});
 }
 
@@ -151,7 +151,7 @@ TEST_F(Arguments, WeightAndUpstream) {
   refuse([&](Tensors& t) { t.upstream = batched(vector(DType::f32, 16).data, DType::f32, 2, 4, 1, 5); },
          {"upstream", "in batches of 4 rows, 5 apart", "one for each of the 8 rows"});
   refuse([&](Tensors& t) { t.upstream = vector(DType::bf16, 8); },
-         {"upstream.dtype", "bf16", "f32 (that of loss)"});
+         {"upstream.dtype", "bf16", "f32 (the dtype of loss)"});
   refuse([&](Tensors& t) { t.upstream = {.data = t.grad.data, .rows = 1}; },
          {"upstream.data", "overlapping grad", "memory of its own"});
   refuse(
@@ -159,7 +159,7 @@ TEST_F(Arguments, WeightAndUpstream) {
         t.upstream = vector(DType::f32, 1);
         t.grad = {};
       },
-      {"upstream.data", "set", "null where there is no grad"});
+      {"upstream.data", "set", "null, because there is no grad"});
 }
 
 TEST_F(Arguments, InputsOfRows) {
@@ -169,17 +169,18 @@ TEST_F(Arguments, InputsOfRows) {
   refuse([&](Tensors& t) { t.row_scale = vector(DType::f32, 7); }, {"row_scale", "7 x 1", "8 elements"});
   refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 8); }, {"divisor", "8 x 1", "1 element"});
   refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 1); },
-         {"divisor.data", "set", "null but with the reduction mean"}, none);
+         {"divisor.data", "set", "null, except with the reduction mean"}, none);
   refuse(
       [&](Tensors& t) {
         t.entropy_upstream = vector(DType::f32, 8);
         t.grad = {};
       },
-      {"entropy_upstream.data", "set", "null but with a gradient"});
+      {"entropy_upstream.data", "set", "null, except with a gradient"});
   refuse([&](Tensors& t) { t.lse_upstream = {.data = t.grad.data, .rows = 8}; },
          {"lse_upstream.data", "overlapping grad", "memory of its own"});
-  refuse([&](Tensors& t) { t.given_lse = vector(DType::f32, 8); },
-         {"given_lse.data", "set", "null but with losses of class indices without gradient and smoothing"});
+  refuse(
+      [&](Tensors& t) { t.given_lse = vector(DType::f32, 8); },
+      {"given_lse.data", "set", "null, except with losses of class indices without gradient and smoothing"});
   for (const auto& [name, output] : {std::pair{"lse", &Tensors::lse},
                                      {"entropy", &Tensors::entropy},
                                      {"argmax", &Tensors::argmax},
@@ -190,7 +191,7 @@ TEST_F(Arguments, InputsOfRows) {
           t.given_lse = vector(DType::f32, 8);
           t.*output = vector(DType::f32, 8);
         },
-        {std::string(name) + ".data", "set", "null with given_lse"});
+        {std::string(name) + ".data", "set", "null, because given_lse is given"});
   refuse([&](Tensors& t) { t.entropy = vector(DType::f16, 8); }, {"entropy.dtype", "f16", "f32"});
   refuse(
       [&](Tensors& t) {
@@ -198,14 +199,14 @@ TEST_F(Arguments, InputsOfRows) {
         t.grad = {};
         t.logprob = vector(DType::f32, 8);
       },
-      {"logprob.data", "set", "null where target holds probabilities"});
+      {"logprob.data", "set", "null, because target holds probabilities"});
   refuse([](Tensors&) {}, {"token_scaling", "-1", "0 to 16"}, {.token_scaling = -1});
   refuse(
       [&](Tensors& t) {
         t.target = entropy.grad;
         t.grad = {};
       },
-      {"token_scaling", "1", "0 where target holds probabilities"}, {.token_scaling = 1});
+      {"token_scaling", "1", "0, because target holds probabilities"}, {.token_scaling = 1});
 }
 
 TEST_F(Arguments, WhatTheBackwardNeedsOfTheForward) {
@@ -217,22 +218,23 @@ TEST_F(Arguments, WhatTheBackwardNeedsOfTheForward) {
     expect_refused(operation, tensors, expectation);
   };
   using Tensors = CrossEntropyBackward::Tensors;
-  refuse_backward({.token_scaling = 1}, [](Tensors&) {}, {"logprob", "not given", "with token_scaling"});
+  refuse_backward({.token_scaling = 1}, [](Tensors&) {},
+                  {"logprob", "not given", "because token_scaling is set"});
   refuse_backward({}, [&](Tensors& t) { t.entropy_upstream = vector(DType::f32, rows); },
                   {"entropy", "not given", ""});
   refuse_backward({}, [&](Tensors& t) { t.entropy = vector(DType::f32, rows); },
-                  {"entropy.data", "set", "null but with entropy_upstream"});
+                  {"entropy.data", "set", "null, except with entropy_upstream"});
 }
 
 TEST_F(Arguments, OptionalOutputs) {
   using Tensors = CrossEntropy::Tensors;
   const CrossEntropy with_z{.reduction = Reduction::none, .z_loss = 1.f};
   refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f32, 1); },
-         {"z_loss_out.data", "set", "null where the factor z_loss is 0"});
+         {"z_loss_out.data", "set", "null, because the factor z_loss is 0"});
   refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f32, 1); }, {"z_loss_out", "1 x 1", "8 elements"},
          with_z);
   refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f16, 8); },
-         {"z_loss_out.dtype", "f16", "f32 (that of loss)"}, with_z);
+         {"z_loss_out.dtype", "f16", "f32 (the dtype of loss)"}, with_z);
   refuse([&](Tensors& t) { t.z_loss_out = t.loss; },
          {"z_loss_out.data", "overlapping loss", "memory of its own"}, with_z);
   refuse([&](Tensors& t) { t.lse = vector(DType::f16, 8); }, {"lse.dtype", "f16", "f32"});
@@ -266,11 +268,11 @@ TEST_F(Arguments, OfCrossEntropyBackward) {
   refuse_with([](Tensors& t) { t.lse.dtype = DType::bf16; }, {"lse.dtype", "bf16", "f32"});
   refuse_with([](Tensors& t) { t.lse.data = t.grad.data; },
               {"lse.data", "overlapping grad", "memory of its own"});
-  refuse_with([](Tensors& t) { t.grad = {}; }, {"grad", "not given", "8 x 64 elements, as logits has"});
+  refuse_with([](Tensors& t) { t.grad = {}; }, {"grad", "not given", "8 x 64 elements, like logits"});
   refuse_with([](Tensors& t) { t.target.rows = 7; }, {"target", "7 x 1", "8 elements"});
   refuse_with(
       [this](Tensors& t) { t.upstream = {.data = losses->tensor().data, .dtype = DType::f16, .rows = 1}; },
-      {"upstream.dtype", "f16", "that of logits, or f32"});
+      {"upstream.dtype", "f16", "the dtype of logits, or f32"});
 }
 
 }  // namespace

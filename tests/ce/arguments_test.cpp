@@ -46,7 +46,7 @@ TEST_F(Arguments, Batches) {
   Softmax::Tensors tensors = softmax;
   batches(tensors.input, 4, 450);
   batches(tensors.output, 2, 200);
-  expect_refused(Softmax{}, tensors, {"output.batch_rows", "2", "4, that of input"});
+  expect_refused(Softmax{}, tensors, {"output.batch_rows", "2", "4, like input"});
   batches(tensors.output, 4, 200);
   expect_refused(Softmax{}, tensors, {"output.batch_stride", "200", "at least 448"});
   // The same rows in the input's memory, but for the distance of the batches.
@@ -89,7 +89,7 @@ TEST_F(Arguments, OfTheBackwardOperations) {
   expect_refused(SoftmaxBackward{}, {.output = narrow, .output_grad = grad, .input_grad = grad},
                  {"output.columns", "63", "64 columns of output_grad"});
   expect_refused(LogSoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = {}},
-                 {"input_grad", "not given", "8 x 64 elements, as output_grad has"});
+                 {"input_grad", "not given", "8 x 64 elements, like output_grad"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = {}, .input_grad = grad},
                  {"output_grad", "not given", "a tensor"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = other},
@@ -181,7 +181,7 @@ TEST(DeviceText, IsChecked) {
 }
 
 TEST_F(Arguments, OfOperationsThatAreNotGiven) {
-  const std::string expected = "a tensor; one without rows says how many columns";
+  const std::string expected = "a tensor; a tensor without rows must still have its number of columns";
   expect_refused(Softmax{}, {}, {"input", "not given", expected});
   expect_refused(LogSoftmax{}, {}, {"input", "not given", expected});
   expect_refused(SoftmaxBackward{}, {}, {"output_grad", "not given", expected});
@@ -206,7 +206,7 @@ TEST_F(Arguments, SayWhatIsWrongWithLargeMatricesAndTargetsOfTheWrongKind) {
   refuse_input([](auto& t) { t.columns = std::int64_t{1} << 31; },
                {"input.columns", "2147483648", "1 to 1073741824"});
   refuse([&](auto& t) { t.target.dtype = DType::f32; },
-         {"target.dtype", "f32", "i32 or i64, as it has one element for each row (class indices)"});
+         {"target.dtype", "f32", "i32 or i64 (class indices), because it has one element for each row"});
   refuse([&](auto& t) { t.loss.rows = 2; }, {"loss", "2 x 1", "1 element"});
 }
 

@@ -125,8 +125,9 @@ TEST_F(ChoiceTest, WantOfAGpuIsSaidOnce) {
     const ScopedEnvironment chosen("CE_DEVICE", device);
     const ChildResult child = run_in_a_child({});
     EXPECT_EQ(child.status, 0) << child.output;
-    EXPECT_EQ(child.output.find("warning: no GPU here: kernels run on the host device") != std::string::npos,
-              device == nullptr)
+    EXPECT_EQ(
+        child.output.find("warning: no GPU was found: kernels run on the host device") != std::string::npos,
+        device == nullptr)
         << child.output;
   }
 }
@@ -140,7 +141,7 @@ TEST_F(ChoiceTest, AContextWithoutADeviceSaysSoToo) {
   by_default.device = "";
   const LogLines lines;
   const Context first(by_default), second(by_default), host(options(Policy::lookup));
-  EXPECT_EQ(lines.count(LogLevel::warning, "no GPU here"), 1);
+  EXPECT_EQ(lines.count(LogLevel::warning, "no GPU was found"), 1);
 }
 
 }  // namespace

@@ -81,11 +81,11 @@ TEST_F(ChooserTest, WhatIsInQuarantineIsNotRunBecauseAnotherRankDoes) {
   Chooser chooser(device, database, quick_settings(), Policy::lookup);
   chooser.use(key.id(), right);
   EXPECT_EQ(choose(chooser).config, right);
-  EXPECT_EQ(log.count(LogLevel::warning, "does not serve here"), 0U);
+  EXPECT_EQ(log.count(LogLevel::warning, "cannot be used on this rank"), 0U);
   database.add(quarantined(key, ranked[2]));
   chooser.use(key.id(), wrong);
   EXPECT_NE(choose(chooser).config, wrong);
-  EXPECT_EQ(log.count(LogLevel::warning, "does not serve here: it is in quarantine"), 1U);
+  EXPECT_EQ(log.count(LogLevel::warning, "cannot be used on this rank: it is in quarantine"), 1U);
 }
 
 /// As beside a program that has allocated nearly all there is.
@@ -98,12 +98,12 @@ TEST_F(ChooserTest, WhereMemoryIsTooShortToTuneAFallbackRuns) {
       const Choice choice = chooser.choose(small_problem(), nullptr).choice;
       EXPECT_EQ(choice.origin, Origin::fallback);
       EXPECT_TRUE(choice.provisional);
-      EXPECT_THAT(choice.reason, HasSubstr("memory is too short"));
+      EXPECT_THAT(choice.reason, HasSubstr("there is not enough memory"));
     }
     device.full = false;
     EXPECT_TRUE(choose(chooser).provisional) << "not at each call";
   }
-  EXPECT_EQ(log.count(LogLevel::warning, "for want of memory"), 1);
+  EXPECT_EQ(log.count(LogLevel::warning, "because memory is short"), 1);
   Chooser next(device, database, quick_settings(), Policy::tune);
   EXPECT_EQ(choose(next).origin, Origin::tuned);
 }

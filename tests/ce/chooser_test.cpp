@@ -91,7 +91,7 @@ TEST_F(ChooserTest, AFallbackStaysWhenTheBackgroundHasEnded) {
   for (const Problem& problem : {small_problem(), other}) {
     const Choice after = choose(chooser, problem);
     EXPECT_FALSE(after.provisional);
-    EXPECT_THAT(after.reason, HasSubstr("tuning in the background has ended"));
+    EXPECT_THAT(after.reason, HasSubstr("tuning in the background has stopped"));
   }
   EXPECT_EQ(device.compiled, compiled);
   EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);

@@ -76,7 +76,7 @@ TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
   const Choice tuned = choose(chooser);
   EXPECT_EQ(tuned.origin, Origin::tuned);
   EXPECT_NE(tuned.config, at_the_site.config);
-  EXPECT_EQ(log.count(LogLevel::warning, "does not compile here"), 1) << "said once";
+  EXPECT_EQ(log.count(LogLevel::warning, "does not compile on this machine"), 1) << "said once";
   int quarantined = 0;
   for (const cache::Measurement& m :
        own.measurements(tuner::Tuner(device, own, quick_settings()).key(small_problem())))
@@ -198,7 +198,8 @@ TEST_F(ChooserTest, AWinnerFromElsewhereIsVerifiedOnceBeforeItServes) {
       EXPECT_EQ(&lookup.choose(problem, nullptr), &lookup.choose(problem, nullptr))
           << "a kernel for each call";
       EXPECT_TRUE(choice.provisional);
-      EXPECT_THAT(choice.reason, HasSubstr("not verified on this machine: the stream is being captured"));
+      EXPECT_THAT(choice.reason,
+                  HasSubstr("this machine has not verified the known winner: the stream is being captured"));
       device.captures = false;
       EXPECT_FALSE(choose(lookup).provisional);
     }

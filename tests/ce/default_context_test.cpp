@@ -68,7 +68,7 @@ TEST_F(DefaultContext, TakesNoneOnceItIsAskedFor) {
       configure_default_context({.device = "host"});
       ADD_FAILURE() << "was configured again";
     } catch (const Unsupported& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("asked for a default Context already"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("already used the default Context"));
     }
     EXPECT_THROW(run_softmax(), NotTuned);
   });

@@ -223,9 +223,9 @@ TEST_F(LinearRanks, RefuseWhatMeansNothing) {
     }
     return "";
   };
-  EXPECT_THAT(
-      message({.communicator = group.communicator(0), .first_class = 0, .classes = 20}),
-      testing::HasSubstr("LinearCrossEntropy: classes is 20; expected 28 or more, the rows of weight"));
+  EXPECT_THAT(message({.communicator = group.communicator(0), .first_class = 0, .classes = 20}),
+              testing::HasSubstr(
+                  "LinearCrossEntropy: classes is 20; expected 28 or more, the number of rows of weight"));
   EXPECT_THAT(message({.communicator = {}, .first_class = 0, .classes = 83}),
               testing::HasSubstr("communicator.all_gather is null"));
 }

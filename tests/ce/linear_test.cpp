@@ -772,7 +772,7 @@ TEST_F(Linear, AWrongCallIsRefusedByName) {
   EXPECT_THAT(message({.cross_entropy = {.label_smoothing = 2}}, [](Tensors&) {}),
               HasSubstr("label_smoothing"));
   EXPECT_THAT(message({.valid_tokens = 22}, [](Tensors&) {}),
-              HasSubstr("valid_tokens is 22; expected 0 to 21, all tokens"));
+              HasSubstr("valid_tokens is 22; expected 0 to 21, the number of tokens"));
   EXPECT_THAT(message({.valid_tokens = -1}, [](Tensors&) {}), HasSubstr("valid_tokens is -1"));
   const Matrix probabilities(*context, DType::f32, 21, 40);
   EXPECT_THAT(message({.valid_tokens = 3}, [&](Tensors& t) { t.target = probabilities.tensor(); }),

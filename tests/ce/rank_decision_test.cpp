@@ -121,7 +121,7 @@ TEST_F(DecidingRanks, RunTheirOwnWhereAConfigCannotServe) {
   EXPECT_EQ(choice_of(*context_).config, own.config);
   context_->use(own.key, "no config");
   EXPECT_EQ(choice_of(*context_).config, own.config);
-  EXPECT_EQ(log.count(LogLevel::warning, "does not serve here"), 2u);
+  EXPECT_EQ(log.count(LogLevel::warning, "cannot be used on this rank"), 2u);
 }
 
 /// A GPU that a collective keeps busy for good.

@@ -158,8 +158,8 @@ TEST_F(ExchangingRanks, OfWhichOneCannotAllHearOfIt) {
                 .plan = RankPlan::exchange});
     });
   });
-  EXPECT_THAT(heard[0],
-              AllOf(HasSubstr("CrossEntropy"), HasSubstr("cannot exchange"), HasSubstr("no such kernel")));
+  EXPECT_THAT(heard[0], AllOf(HasSubstr("CrossEntropy"), HasSubstr("cannot exchange"),
+                              HasSubstr("no kernel for an exchange")));
   EXPECT_EQ(heard[1], heard[0]);
 }
 
@@ -180,7 +180,7 @@ TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
   std::vector<PeerMemory> both = memories(2, 0.2);
   EXPECT_EQ(both[1].failure(), std::nullopt);
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
-  const std::string missing = "rank 1 did not come within 0.2 s";
+  const std::string missing = "rank 1 did not take part within 0.2 s";
   EXPECT_EQ(both[0].failure(), missing);
   EXPECT_EQ(both[1].failure(), missing);
   EXPECT_THAT(refusal([&] { context_->check(); }),
@@ -196,7 +196,8 @@ TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
 TEST_F(ExchangingRanks, HearOfOneThatGivesUp) {
   std::vector<PeerMemory> both = memories(2, 60);
   both[1].give_up();
-  EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not come")) << "and waits for nobody";
+  EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not take part"))
+      << "and waits for nobody";
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
 }
 
@@ -224,7 +225,7 @@ TEST_F(ExchangingRanks, HearOfOneWhoseCallFails) {
       static_cast<void>(run(contexts.at(own), given, shard.first_class, shard.first_class + boundary, shard));
     });
   });
-  EXPECT_THAT(heard[0], HasSubstr("rank 1 did not come")) << "and does not wait for it";
+  EXPECT_THAT(heard[0], HasSubstr("rank 1 did not take part")) << "and does not wait for it";
   EXPECT_THAT(heard[1], HasSubstr("/nonexistent/c++"));
 }
 
@@ -267,7 +268,8 @@ TEST_F(ExchangingRanks, NeedMemoryThatFits) {
   descriptions.insert(descriptions.end(), other.description().begin(), other.description().end());
   EXPECT_THAT(refusal([&] { one.connect(descriptions); }), HasSubstr("on rank 1"));
   std::ranges::rotate(descriptions, descriptions.begin() + PeerMemory::description_bytes);
-  EXPECT_THAT(refusal([&] { one.connect(descriptions); }), HasSubstr("in the order of the ranks"));
+  EXPECT_THAT(refusal([&] { one.connect(descriptions); }),
+              HasSubstr("the descriptions of all ranks in their order"));
 
   std::vector<PeerMemory> both = memories(2, 1, rows - 1);
   EXPECT_THAT(
@@ -295,7 +297,7 @@ TEST_F(ExchangingRanks, CannotBeOfAnotherHostOrFormatOrOfOneGpu) {
   std::copy_n(both.begin() + device, 8,
               both.begin() + static_cast<std::ptrdiff_t>(PeerMemory::description_bytes + device));
   EXPECT_THAT(refusal([&] { one.connect(both); }),
-              HasSubstr("rank 1 cannot be reached: it has the same GPU"));
+              HasSubstr("rank 1 cannot be reached: it uses the same GPU"));
 }
 
 }  // namespace

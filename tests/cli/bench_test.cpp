@@ -78,7 +78,7 @@ TEST_F(BenchCommand, InterruptedItSaysThatTimesAreNotKept) {
   const Finished interrupted = child.wait();
   EXPECT_EQ(interrupted.status, 130) << interrupted.err;
   EXPECT_EQ(interrupted.err.find("measured is kept"), std::string::npos) << interrupted.err;
-  EXPECT_NE(interrupted.err.find("what was tuned is kept in " + database() + "; what was timed is not\n"),
+  EXPECT_NE(interrupted.err.find("what was tuned is kept in " + database() + "; the times are not kept\n"),
             std::string::npos)
       << interrupted.err;
 }

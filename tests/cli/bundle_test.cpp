@@ -83,7 +83,7 @@ TEST_F(BundleCommand, APinnedConfigThatWasFoundWrongDoesNotServe) {
   wrong.created_at = utc_now();
   cache_.add(wrong);
   EXPECT_EQ(document({"db", "show", id()})["winner"], configs_[0]);
-  EXPECT_THAT(text({"db", "list"}).err, HasSubstr("does not serve: in quarantine: wrong answer: row 3"));
+  EXPECT_THAT(text({"db", "list"}).err, HasSubstr("is not used: in quarantine: wrong answer: row 3"));
   const test::Finished again = text({"pin", id(), configs_[2], "--why", "w"});
   EXPECT_EQ(again.status, 2);
   EXPECT_THAT(again.err, HasSubstr("wrong answer: row 3"));
@@ -92,7 +92,7 @@ TEST_F(BundleCommand, APinnedConfigThatWasFoundWrongDoesNotServe) {
 TEST_F(BundleCommand, PinRefusesWhatItCannotKeep) {
   EXPECT_THAT(text({"pin", id(), configs_[0]}).err, HasSubstr("--why is missing"));
   EXPECT_THAT(text({"pin", id(), "--why", "w"}).err, HasSubstr("CONFIG is missing"));
-  EXPECT_THAT(text({"pin", id(), configs_[0], "--remove"}).err, HasSubstr("none beside --remove"));
+  EXPECT_THAT(text({"pin", id(), configs_[0], "--remove"}).err, HasSubstr("no value together with --remove"));
   EXPECT_THAT(text({"pin", id(), "nonsense", "--why", "w"}).err, HasSubstr("CONFIG is \"nonsense\""));
   EXPECT_THAT(text({"pin", id(), "bandwidth/warps=8,vec=4,tile=4096,load=ca,store=wb", "--why", "w"}).err,
               HasSubstr("a config for softmax bf16"));
@@ -137,7 +137,7 @@ TEST_F(Bundled, AFrozenRunWithKernelsOfABundleNeedsNeitherCompilerNorSearch) {
   const std::string file = bundle({"--cubins"});
   const test::Finished finished = run({{"CE_SITE_DB", file}, {"CE_HOST_COMPILER", compiler_}});
   EXPECT_EQ(finished.status, 0) << finished.err;
-  EXPECT_THAT(finished.err + finished.out, HasSubstr("known to the site layer"));
+  EXPECT_THAT(finished.err + finished.out, HasSubstr("from the site layer"));
   EXPECT_EQ(run({{"CE_SITE_DB", bundle()}, {"CE_HOST_COMPILER", compiler_}}).status, 6)
       << "without them they must be compiled";
 }
@@ -198,7 +198,7 @@ TEST_F(Signed, OneThatIsUnsignedOrOfAStrangerOrChangedNeverServes) {
   const auto expect_refused = [&](const std::string& because) {
     const test::Finished finished = read(path("b.jsonl"));
     EXPECT_FALSE(serves(finished)) << finished.out;
-    EXPECT_THAT(finished.err, HasSubstr("CE_SITE_DB is left out"));
+    EXPECT_THAT(finished.err, HasSubstr("the database of CE_SITE_DB is not used"));
     EXPECT_THAT(finished.err, HasSubstr(because));
     EXPECT_EQ(ce_tune({"doctor", "--db", path("empty.db")},
                       {{"CE_SITE_DB", path("b.jsonl")}, {"CE_TRUST", path("trusted")}})
@@ -208,7 +208,7 @@ TEST_F(Signed, OneThatIsUnsignedOrOfAStrangerOrChangedNeverServes) {
   ASSERT_EQ(text({"bundle", path("b.jsonl")}).status, 0);
   expect_refused("it has no signature");
   sign("stranger");
-  expect_refused("is of no one whom");
+  expect_refused("is not from a signer");
   sign("key");
   const std::string whole = read_file(path("b.jsonl"));
   std::string changed = whole;
@@ -216,13 +216,13 @@ TEST_F(Signed, OneThatIsUnsignedOrOfAStrangerOrChangedNeverServes) {
   ASSERT_NE(at, std::string::npos);
   changed[at + 7] = '4';
   test::write_file(path("b.jsonl"), changed);
-  expect_refused("is not of this text");
+  expect_refused("does not match this text");
   test::write_file(path("b.jsonl"), whole);
   EXPECT_TRUE(serves(read(path("b.jsonl"))));
   fs::permissions(path("trusted"), fs::perms(0666));
-  expect_refused("can be written by others");
+  expect_refused("other users can write");
   fs::remove(path("trusted"));
-  expect_refused("is no file");
+  expect_refused("is not a file");
 }
 
 TEST_F(Signed, ASignatureOfAnotherNamespaceIsNone) {
@@ -238,7 +238,7 @@ TEST_F(Signed, ADatabaseHasNoSignature) {
   { cache::Cache::open(path("empty.db")).checkpoint(); }
   const test::Finished finished = read(database());
   EXPECT_FALSE(serves(finished));
-  EXPECT_THAT(finished.err, HasSubstr("is no bundle with a signature"));
+  EXPECT_THAT(finished.err, HasSubstr("is not a bundle; expected a bundle with a signature"));
 }
 
 TEST_F(Signed, WithoutSshKeygenThatIsSaid) {

@@ -221,19 +221,19 @@ TEST_F(DatabaseMaintenance, AnExportIsImportedIntoANewDatabase) {
   std::string changed = piped.out;
   changed.replace(changed.find("\"median_us\":40"), 14, "\"median_us\":20");
   test::write_file(path("changed"), changed);
-  expect_failure(
-      import(path("changed"), "newer.db"), 2,
-      "line 4 of " + path("changed") + " is no end of the lines before it: one of them, or it, was changed");
+  expect_failure(import(path("changed"), "newer.db"), 2,
+                 "line 4 of " + path("changed") +
+                     " is an end that does not match the lines before it: a line was changed");
   test::write_file(path("longer"), piped.out + "{}\n");
   expect_failure(import(path("longer"), "newer.db"), 2,
-                 "line 5 of " + path("longer") + " is behind the end of the export");
+                 "line 5 of " + path("longer") + " is after the end of the export");
   expect_failure(import(path("absent"), "newer.db"), 8, "there is no file " + path("absent"));
   expect_failure(import("/dev/null", "newer.db"), 2, "/dev/null is empty; expected an export");
   expect_failure(import("/tmp", "newer.db"), 2, "FILE is \"/tmp\", a folder");
   EXPECT_FALSE(std::filesystem::exists(path("newer.db"))) << "what is refused leaves nothing behind";
   expect_failure(text({"db", "export", path("no/such/folder")}), 2, "a file that can be written");
   expect_failure(text({"db", "export", database()}), 2,
-                 "FILE is \"" + database() + "\"; expected a file that is no database");
+                 "FILE is \"" + database() + "\"; expected a file that is not a database");
   EXPECT_EQ(document({"db", "verify"}).at("damages"), nlohmann::json::array());
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
@@ -255,9 +255,9 @@ TEST_F(DatabaseMaintenance, OddTimesAreShownAndLeftOutOfExports) {
   const Finished exported = text({"db", "export", path("lines")});
   EXPECT_EQ(exported.status, 0) << exported.err;
   EXPECT_NE(exported.err.find("1 measurement of "), std::string::npos) << exported.err;
-  EXPECT_NE(
-      exported.err.find("2 measurements left out, as db import would refuse the whole text: created_at is "),
-      std::string::npos)
+  EXPECT_NE(exported.err.find("2 measurements left out, because db import would refuse the whole text with "
+                              "such a measurement: created_at is "),
+            std::string::npos)
       << exported.err;
   EXPECT_EQ(document({"db", "export", path("lines")}).at("left_out"), 2);
   EXPECT_EQ(ce_tune({"db", "import", path("lines"), "--db", path("new.db")}).status, 0);
@@ -377,7 +377,7 @@ TEST_F(DatabaseMaintenance, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
   cache_.keep_binary("of nothing", {}, {});
   EXPECT_EQ(document({"db", "prune"}).at("measurements"), 0) << "the last 100 stay";
   const Finished rehearsed = text({"db", "prune", "--keep", "1", "--dry-run"});
-  EXPECT_NE(rehearsed.out.find("2 measurements and 0 compiled kernels would go out"), std::string::npos)
+  EXPECT_NE(rehearsed.out.find("2 measurements and 0 compiled kernels would be removed"), std::string::npos)
       << rehearsed.out;
   EXPECT_EQ(cache_.status().measurements, 4);
   EXPECT_EQ(document({"db", "prune", "--keep", "1"}).at("measurements"), 2);
@@ -463,11 +463,12 @@ TEST_F(DatabaseMaintenance, ASweepThatEndsWhileTheDatabaseIsLockedWaits) {
   other.exec("BEGIN IMMEDIATE");
   const std::int64_t before = cache_.status().measurements;
   const auto says = [&](const char* text) { return sweep.err().find(text) != std::string::npos; };
-  ASSERT_TRUE(test::until([&] { return says("is locked by another process: waiting") || !sweep.running(); }));
+  ASSERT_TRUE(
+      test::until([&] { return says("is locked by another process: ce waits") || !sweep.running(); }));
   other.exec("ROLLBACK");
   const Finished finished = sweep.wait();
   EXPECT_EQ(finished.status, 0) << finished.err;
-  EXPECT_TRUE(says("what it had refused is in it now")) << finished.err;
+  EXPECT_TRUE(says("now contains the measurements that were only in memory")) << finished.err;
   EXPECT_GT(cache_.status().measurements, before);
 }
 
@@ -478,7 +479,7 @@ TEST_F(DatabaseMaintenance, VerifyNamesWhatIsDamaged) {
   execute("UPDATE binaries SET image = x'01'");
   const Finished finished = text({"db", "verify"});
   EXPECT_EQ(finished.status, 7);
-  EXPECT_NE(finished.out.find("binaries: the digest of binary is not that of its bytes\n"), std::string::npos)
+  EXPECT_NE(finished.out.find("binaries: the digest of binary does not match its bytes\n"), std::string::npos)
       << finished.out;
   EXPECT_NE(finished.out.find("damaged\n"), std::string::npos) << finished.out;
   test::write_file(path("damaged.db"), std::string(5000, 'x'));

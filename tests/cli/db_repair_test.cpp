@@ -60,7 +60,7 @@ class DatabaseRepair : public test::DatabaseTest {
 
 TEST_F(DatabaseRepair, AFlippedByteOfAKernelIsReportedAndMended) {
   flip_a_byte_of_a_kernel();
-  const std::string damage = "binaries: the digest of of " + configs_[1] + " is not that of its bytes";
+  const std::string damage = "binaries: the digest of of " + configs_[1] + " does not match its bytes";
   const Finished verified = run({"db", "verify"});
   EXPECT_EQ(verified.status, 7);
   EXPECT_THAT(verified.out, HasSubstr(damage));
@@ -68,7 +68,7 @@ TEST_F(DatabaseRepair, AFlippedByteOfAKernelIsReportedAndMended) {
   EXPECT_EQ(mended.status, 0) << mended.err;
   EXPECT_THAT(mended.out, HasSubstr(damage));
   EXPECT_THAT(mended.out,
-              HasSubstr("1 compiled kernel taken out of " + file() + ": compiled again when needed"));
+              HasSubstr("1 compiled kernel removed from " + file() + "; ce compiles what it needs again"));
   EXPECT_EQ(run({"db", "verify"}).status, 0);
   EXPECT_EQ(set_aside(), std::vector<std::string>()) << "all else of it was whole";
   const cache::Cache after = cache::Cache::open_existing(file());

@@ -231,11 +231,11 @@ TEST_F(DatabaseCommands, SourceRefusesOptionsThatItWouldIgnore) {
     expect_refused(of_problem({"--list", "--config", config}), "--config");
   expect_refused(of_problem({"--list", "--flat"}), "--flat");
   expect_refused({id(), "--list", "--flat"}, "--flat");
-  expect_refused({id(), "--device", "host"}, "--device is \"host\"; expected none beside KEY");
+  expect_refused({id(), "--device", "host"}, "--device is \"host\"; expected no --device together with KEY");
   expect_refused(of_problem({"--config", winner(), "--device", "host"}),
-                 "--device is \"host\"; expected none beside --config");
-  expect_refused(of_problem({"--config", winner()}), "expected none beside --config without KEY");
-  expect_refused(of_problem({"--list"}), "expected none beside --list without KEY");
+                 "--device is \"host\"; expected no --device together with --config");
+  expect_refused(of_problem({"--config", winner()}), "expected no --db together with --config without KEY");
+  expect_refused(of_problem({"--list"}), "expected no --db together with --list without KEY");
   EXPECT_EQ(text({"source", id(), "--list", "--device", "host"}).status, 0);
 }
 

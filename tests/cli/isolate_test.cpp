@@ -154,7 +154,7 @@ TEST_F(Isolate, EndsWhereTheDatabaseDoesNotTakeAQuarantine) {
     EXPECT_NE(finished.err.find("--isolate needs a database that both processes can write to: "),
               std::string::npos)
         << finished.err;
-    EXPECT_NE(finished.err.find(database() + " is no regular file"), std::string::npos) << finished.err;
+    EXPECT_NE(finished.err.find(database() + " is not a regular file"), std::string::npos) << finished.err;
   };
   sweep_until("std::raise(SIGABRT);");
   // Where nothing is to be rejected, the next process finds out.
@@ -258,7 +258,7 @@ TEST_F(Isolate, ProblemsOfADeviceThatDiesOfItsCeilingsHaveNone) {
           first + "\") != 0 && ::readlink(\"" + first +
           "\", known, sizeof known - 1) > 0 && std::strcmp(own, known) != 0) std::raise(SIGKILL);");
   EXPECT_EQ(finished.status, 5) << finished.err;
-  EXPECT_NE(finished.err.find("its problems show no ceiling"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find("its problems are shown without a ceiling"), std::string::npos) << finished.err;
   const json document = json::parse(finished.out);
   EXPECT_EQ(document.at("summary").at("finished"), 4);
   int of_dead = 0, without_ceiling = 0;

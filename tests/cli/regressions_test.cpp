@@ -73,7 +73,7 @@ TEST_F(Regressions, FindsWhatBecameSlower) {
   const json found = asked({}, 3,
                            {"slower", "1.030", "driver 580.1 -> 590.1",
                             "3 problems compared: 1 slower, 0 unsure, 1 faster, 1 same",
-                            "1 problem left out: nothing earlier to hold it against"});
+                            "1 problem left out: there is no earlier measurement"});
   EXPECT_EQ(verdicts(found), (json{{"softmax bf16 8192 x 1024", "slower"},
                                    {"softmax bf16 8192 x 2048", "faster"},
                                    {"softmax bf16 8192 x 4096", "same"}}));
@@ -102,16 +102,19 @@ TEST_F(Regressions, NoneIsSuccess) {
 TEST_F(Regressions, OnlyUnsureOnesHaveAStatusOfTheirOwn) {
   cache_.add(final_of(1024, 1, 5, {}));
   cache_.add(final_of(1024, 2, 5.1, {{"driver", "590.1"}}));
-  EXPECT_EQ(
-      verdicts(asked({}, 4, {"unsure", "too few runs before to tell 1.5%"}))["softmax bf16 8192 x 1024"],
-      "unsure");
+  EXPECT_EQ(verdicts(asked(
+                {}, 4,
+                {"unsure",
+                 "too few runs before the change to show an effect of 1.5%"}))["softmax bf16 8192 x 1024"],
+            "unsure");
 }
 
 TEST_F(Regressions, SaysHowManyRunsWouldTell) {
   for (int day = 1; day <= 20; ++day) cache_.add(final_of(1024, day, 6, {}));
   cache_.add(final_of(1024, 21, 6.05, {{"driver", "590.1"}}));
-  static_cast<void>(
-      asked({}, 4, {" more runs each would tell 1.5% (ce-tune check --runs ", ", then this again)"}));
+  static_cast<void>(asked(
+      {}, 4,
+      {" more runs of each would show an effect of 1.5% (ce-tune check --runs ", ", then this again)"}));
 }
 
 /// A machine that is slower is not 30 faults of a driver.
@@ -171,7 +174,9 @@ TEST_F(Regressions, TimesOfOtherRowsAreNotCompared) {
     cache_.add(before);
     cache_.add(final_of(1024, day + 10, 100, {{"driver", "590.1"}}));
   }
-  EXPECT_EQ(asked({}, 12, {"1 problem left out: timed with other numbers of rows"}).at("findings").size(),
+  EXPECT_EQ(asked({}, 12, {"1 problem left out: the runs before and after have different numbers of rows"})
+                .at("findings")
+                .size(),
             0U);
 }
 
@@ -217,9 +222,9 @@ TEST_F(Regressions, WhatWasNotComparedIsCountedByReason) {
   screened.stage = cache::stage_of_screenings;
   cache_.add(screened);
   const json none = asked({}, 12,
-                          {"1 problem left out: nothing earlier to hold it against",
-                           "1 problem left out: measured under doubt only",
-                           "1 problem left out: no final and no check was timed"});
+                          {"1 problem left out: there is no earlier measurement",
+                           "1 problem left out: all measurements were disturbed",
+                           "1 problem left out: neither a final nor a check was timed"});
   EXPECT_EQ(none.at("compared"), 0);
   EXPECT_EQ(none.at("not_compared"), 3);
   EXPECT_EQ(none.at("left_out").size(), 3U);
@@ -237,7 +242,7 @@ TEST_F(Regressions, WhatWasNotComparedIsCountedByReason) {
 TEST_F(Regressions, NamesTheSuspectWhereSeveralThingsChanged) {
   // The same binary under another driver and another version of ce.
   add_pair(1024, 100, 110, {{"ce", "0.2.0"}});
-  const json same_binary = asked({}, 3, {"driver (the same binary ran)"}).at("findings")[0];
+  const json same_binary = asked({}, 3, {"driver (both sides ran the same binary)"}).at("findings")[0];
   EXPECT_EQ(same_binary.at("changes").size(), 2U);
   EXPECT_EQ(same_binary.at("suspects"), json{"driver"});
 }
@@ -247,13 +252,13 @@ TEST_F(Regressions, SinceADay) {
   for (const int day : {1, 2}) cache_.add(final_of(1024, day, 100, {}));
   for (const int day : {5, 6}) cache_.add(final_of(1024, day, 104, {}));
   EXPECT_EQ(asked({}, 12, {"0 problems compared"}).at("not_compared"), 1);
-  const json found = asked({"--since", "2030-01-05"}, 3, {"nothing that is known", "1.040"});
+  const json found = asked({"--since", "2030-01-05"}, 3, {"nothing known", "1.040"});
   EXPECT_EQ(found.at("findings")[0].at("runs_before"), 2);
   EXPECT_EQ(found.at("findings")[0].at("suspects"), json::array());
   for (const char* minute : {"2030-01-05T12:00Z", "2030-01-05T12:00:00Z", "2030-01-05T12:00:00.000Z"})
     EXPECT_EQ(asked({"--since", minute}, 3, {}).at("findings")[0].at("runs_after"), 2) << minute;
   EXPECT_EQ(asked({"--since", "2030-01-05T12:00:00.001Z"}, 4, {}).at("findings")[0].at("runs_after"), 1);
-  EXPECT_EQ(asked({"--since", "2030-02-01"}, 12, {"1 problem left out: nothing new was measured"})
+  EXPECT_EQ(asked({"--since", "2030-02-01"}, 12, {"1 problem left out: there is no new measurement"})
                 .at("not_compared"),
             1);
   for (const char* wrong :

@@ -86,7 +86,7 @@ TEST_F(Remote, NoHookIsAReasonToFail) {
   test::write_file(path("long"), std::string(2 << 20, 'x'));
   int number = 0;
   for (const auto& [command, because] : std::vector<std::pair<std::string, std::string>>{
-           {"echo nonsense #", "no beginning of an export"},
+           {"echo nonsense #", "not the first line of an export"},
            {"head -c 300 '" + document + "' #", "the document"},
            {"cat '" + path("other") + "' #", "the document"},
            {"cat '" + path("late") + "' #", "the document"},
@@ -113,7 +113,7 @@ TEST_F(Remote, OneThatHangsIsCutOffWithWhatItStarted) {
                           {"CE_REMOTE_SECONDS", "1"}};
   std::string said;
   EXPECT_GT(sweep("a.db", hangs, &said)["measured"], 0);
-  EXPECT_THAT(said, HasSubstr("CE_REMOTE_GET: cut off after 1000 ms"));
+  EXPECT_THAT(said, HasSubstr("CE_REMOTE_GET: stopped because it ran for more than 1000 ms"));
   EXPECT_EQ(said.find("CE_REMOTE_PUT"), std::string::npos) << "it rests after that";
   const pid_t left = std::stoi(read_file(path("pid")));
   EXPECT_TRUE(test::until([&] { return ::kill(left, 0) != 0; }));

@@ -87,7 +87,7 @@ TEST(ReportPage, IsWellFormedAndShowsWinnersWithTheirShareOfTheCeiling) {
   EXPECT_EQ(contents.elements.at("details"), 3);
   EXPECT_EQ(contents.elements.at("figure"), 2) << "shares and variants";
   EXPECT_EQ(contents.text.find("History"), std::string::npos);
-  expect_parts(contents.text, {"3 problems. All was measured with the same software"});
+  expect_parts(contents.text, {"3 problems. All measurements have the same software"});
 }
 
 /// A merged database knows several GPUs of one model, each from another day.
@@ -175,7 +175,7 @@ TEST(ReportPage, OfManyProblemsHasTheDetailsOfThoseFarthestFromTheirCeilings) {
   const std::string page = page_of(report);
   const test::XmlContents contents = contents_of(page);
   EXPECT_EQ(contents.elements.at("details"), others + 3) << "each problem has a line";
-  expect_parts(contents.text, {"The details of 200 problems", "ce-tune report --html FILE KEY"});
+  expect_parts(contents.text, {"details of 200 problems", "ce-tune report --html FILE KEY"});
   EXPECT_EQ(count_of(page, "samples (us)"), 200U);
   for (const ReportedProblem& reported : report.devices.at(0).problems) {
     if (reported.share() > 0.8) continue;
@@ -267,7 +267,7 @@ TEST(ReportPage, NamesOfACauseOnlyWhatIsSuspect) {
   EXPECT_EQ(text_with({"driver"}), "driver 580.1 to 590.2");
   EXPECT_EQ(text_with({"driver", "templates"}), "driver 580.1 to 590.2 or templates");
   EXPECT_EQ(text_with({"machine", "driver"}),
-            "the machine (its reference kernel moved, too) or driver 580.1 to 590.2");
+            "the machine (the time of its reference kernel changed, too) or driver 580.1 to 590.2");
   EXPECT_EQ(text_with({}), "driver 580.1 to 590.2, templates") << "of what is the same, all that changed";
 }
 

@@ -59,7 +59,8 @@ TEST_F(ReportCommand, WritesAPageToTheStandardOutput) {
     EXPECT_GT(whole.out.size(), 1000U) << whole.err;
     const Finished mixed = text({"report", "--json", "--html", "/dev/stdout"});
     EXPECT_EQ(mixed.status, 2);
-    EXPECT_NE(mixed.err.find("--html is \"/dev/stdout\"; expected a file beside --json"), std::string::npos)
+    EXPECT_NE(mixed.err.find("--html is \"/dev/stdout\"; expected a file together with --json"),
+              std::string::npos)
         << mixed.err;
   }
 }

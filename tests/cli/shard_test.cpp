@@ -64,7 +64,7 @@ TEST(Shard, EveryProblemIsInExactlyOneAndThatHangsOnItsTextAlone) {
 TEST(Shard, AutoReadsWhatSlurmSetsForProcesses) {
   EXPECT_EQ(shard("auto", {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}}), (Shard{3, 8}));
   EXPECT_EQ(refusal("auto", {{"SLURM_PROCID", "3"}}),
-            "SLURM_NTASKS is unset; expected the number of processes, as SLURM_PROCID is set");
+            "SLURM_NTASKS is unset; expected the number of processes, because SLURM_PROCID is set");
   EXPECT_EQ(refusal("auto", {{"SLURM_PROCID", "8"}, {"SLURM_NTASKS", "8"}}),
             "SLURM_PROCID is \"8\"; expected a whole number from 0 to 7");
   EXPECT_EQ(refusal("auto", {{"SLURM_PROCID", "8"}, {"SLURM_NTASKS", "8 (x2)"}}),
@@ -95,15 +95,16 @@ TEST(Shard, AutoReadsWhatSlurmSetsForArrays) {
   EXPECT_TRUE(refusal("auto", uneven).starts_with("SLURM_ARRAY_TASK_ID is \"7\"; expected one of 3 from 1 "))
       << refusal("auto", uneven);
   EXPECT_EQ(refusal("auto", {{"SLURM_ARRAY_TASK_ID", "3"}}),
-            "SLURM_ARRAY_TASK_COUNT is unset; expected a number, as SLURM_ARRAY_TASK_ID is set");
+            "SLURM_ARRAY_TASK_COUNT is unset; expected a number, because SLURM_ARRAY_TASK_ID is set");
 }
 
 TEST(Shard, AutoReadsWhatAnIndexedJobOfKubernetesSets) {
   EXPECT_EQ(shard("auto/5", {{"JOB_COMPLETION_INDEX", "4"}}), (Shard{4, 5}));
   EXPECT_EQ(shard("auto", {{"JOB_COMPLETION_INDEX", "4"}, {"CE_SHARDS", "6"}}), (Shard{4, 6}));
-  EXPECT_EQ(refusal("auto", {{"JOB_COMPLETION_INDEX", "4"}}),
-            "CE_SHARDS is unset; expected the number of indices, as JOB_COMPLETION_INDEX is set; or --shard "
-            "auto/N");
+  EXPECT_EQ(
+      refusal("auto", {{"JOB_COMPLETION_INDEX", "4"}}),
+      "CE_SHARDS is unset; expected the number of indices, because JOB_COMPLETION_INDEX is set; or --shard "
+      "auto/N");
   EXPECT_EQ(refusal("auto/4", {{"JOB_COMPLETION_INDEX", "4"}}),
             "JOB_COMPLETION_INDEX is \"4\"; expected a whole number from 0 to 3");
   EXPECT_EQ(refusal("auto/5", {{"JOB_COMPLETION_INDEX", "4"}, {"CE_SHARDS", "6"}}),
@@ -113,7 +114,7 @@ TEST(Shard, AutoReadsWhatAnIndexedJobOfKubernetesSets) {
 TEST(Shard, AutoReadsWhatTorchrunSets) {
   EXPECT_EQ(shard("auto", {{"RANK", "1"}, {"WORLD_SIZE", "2"}}), (Shard{1, 2}));
   EXPECT_EQ(refusal("auto", {{"RANK", "1"}}),
-            "WORLD_SIZE is unset; expected the number of processes, as RANK is set");
+            "WORLD_SIZE is unset; expected the number of processes, because RANK is set");
 }
 
 TEST(Shard, WhatContradictsItselfIsRefused) {
@@ -123,16 +124,16 @@ TEST(Shard, WhatContradictsItselfIsRefused) {
   EXPECT_EQ(shard("auto", both), (Shard{3, 8})) << "one launcher, told twice";
   both["RANK"] = "4";
   EXPECT_EQ(refusal("auto", both),
-            "--shard is \"auto\"; expected an environment of one meaning: SLURM_PROCID=3 of SLURM_NTASKS=8, "
-            "but RANK=4 of "
+            "--shard is \"auto\"; expected variables that agree, but there are SLURM_PROCID=3 of "
+            "SLURM_NTASKS=8 and RANK=4 of "
             "WORLD_SIZE=8; or --shard I/N");
   both["RANK"] = "0", both["WORLD_SIZE"] = "1";
   EXPECT_EQ(shard("auto", both), (Shard{3, 8})) << "a launcher of one process in a job of eight";
   EXPECT_EQ(shard("auto", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}}),
             (Shard{1, 2}));
-  EXPECT_EQ(
-      refusal("auto/4", slurm),
-      "--shard is \"auto/4\"; expected auto/8, as the environment says (SLURM_PROCID=3 of SLURM_NTASKS=8)");
+  EXPECT_EQ(refusal("auto/4", slurm),
+            "--shard is \"auto/4\"; expected auto/8, the number of shards in the environment (SLURM_PROCID=3 "
+            "of SLURM_NTASKS=8)");
   EXPECT_TRUE(refusal("auto").starts_with("--shard is \"auto\"; expected SLURM_ARRAY_TASK_ID, "))
       << refusal("auto");
 }

@@ -1,4 +1,4 @@
-// Tables fit lines of 80 columns, whatever names are in the database; --wide shows all.
+// Tables fit lines of 80 columns, whatever names are in the database; --wide shows them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST_F(TableWidth, OfEveryCommandIsThatOfAPageAndWideShowsAll) {
     const std::vector<std::string> lines = table_lines(narrow.out);
     ASSERT_GT(lines.size(), 1U) << command << "\n" << narrow.out << narrow.err;
     EXPECT_LE(widest(lines), 80U) << command << "\n" << narrow.out;
-    EXPECT_THAT(narrow.err, HasSubstr("--wide shows all")) << command;
+    EXPECT_THAT(narrow.err, HasSubstr("--wide shows them")) << command;
     std::vector<std::string> more = words;
     more.emplace_back("--wide");
     const Finished wide = on_a_page(more);

@@ -43,7 +43,7 @@ CONSTANTS = [
     ("cli/commands/tuning_run.cpp", r"for about (\d+) seconds on a", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
     ("cli/commands/tuning_run.cpp", r"random: (\d+) of them", "tuner/strategy.hpp", r"int drawn = (\d+);"),
     ("cli/commands/tuning_run.cpp", r"random: \d+ of them, (\d+) on the host", "tuner/tuner.cpp", r"\.drawn = (\d+),"),
-    ("cli/commands/tuning_run.cpp", r"what the strategy tries; on the host (\d+),", "tuner/tuner.cpp",
+    ("cli/commands/tuning_run.cpp", r"as many as the strategy tries; on the host (\d+),", "tuner/tuner.cpp",
      r"\.most_configs = (\d+),"),
     ("cli/commands/sweep.cpp", r"Samples of each finalist, .*\(default: (\d+);", "tuner/strategy.hpp",
      r"int finalists = \d+, final_samples = (\d+);"),

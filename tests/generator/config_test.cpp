@@ -264,7 +264,7 @@ TEST(Space, AValueThatNoAxisHasIsNamedAsSuch) {
   const Problem problem{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 64, .columns = 1000};
   EXPECT_EQ(why_not(parse_config("block/warps=4,vec=8,load=ca,store=wb"), problem, largest), std::nullopt);
   EXPECT_EQ(why_not(parse_config("block/warps=5,vec=8,load=ca,store=wb"), problem, largest),
-            "it is no point of the space of block");
+            "the space of block does not contain it");
 }
 
 /// People may ask for the source of any config that can be written.

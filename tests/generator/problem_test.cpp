@@ -413,7 +413,7 @@ TEST(Validate, NamesWhatIsWrong) {
               p.operation = Operation::cross_entropy_backward;
               p.gradient = false;
             }),
-            "gradient is unset; expected set: it is what cross_entropy_backward writes");
+            "gradient is unset; expected set, because cross_entropy_backward writes the gradient");
   const Problem softmax{.rows = 8, .columns = 64};
   for (bool Problem::*field : {&Problem::gradient, &Problem::probabilities, &Problem::weights}) {
     Problem wrong = softmax;

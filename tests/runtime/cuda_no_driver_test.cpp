@@ -49,7 +49,7 @@ TEST(NoDriver, ALibraryWithoutTheDriversFunctionsIsTooOld) {
         std::fputs(cuda_status().driver_problem.c_str(), stderr);
         std::exit(3);
       },
-      ::testing::ExitedWithCode(3), "driver too old: libm.so.6 has no cuInit");
+      ::testing::ExitedWithCode(3), "the driver is too old: libm.so.6 has no function cuInit");
 }
 
 }  // namespace

@@ -188,11 +188,11 @@ TEST(HostBulkLoad, WaitingForWhatWasNeverStartedIsAnErrorAndNoHang) {
   const std::string all =
       loading("if (first) mbarrier_init(barrier);\nblock_barrier();\nmbarrier_wait(barrier);");
   std::string message = failure_of(all, loading_launch);
-  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(all, "mbarrier_wait"));
+  EXPECT_CONTAINS(message, "a phase of an mbarrier that does not end at " + place_of(all, "mbarrier_wait"));
   const std::string one =
       loading("if (first) mbarrier_init(barrier), mbarrier_wait(barrier);\nblock_barrier();");
   message = failure_of(one, loading_launch);
-  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(one, "mbarrier_wait"));
+  EXPECT_CONTAINS(message, "a phase of an mbarrier that does not end at " + place_of(one, "mbarrier_wait"));
   EXPECT_CONTAINS(message, "waits for its block at " + place_of(one, "block_barrier"));
 }
 
@@ -233,11 +233,11 @@ TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
   EXPECT_CONTAINS(message_of("mbarrier_init(barrier);"), "for a second time");
   EXPECT_CONTAINS(
       message_of("for (int i = 0; i < 2; ++i) bulk_load(row + 4 * i, arguments.out, 16, barrier);"),
-      "one more than the 1 of an mbarrier");
+      "an mbarrier that already has all its 1 arrivals");
   EXPECT_CONTAINS(message_of("mbarrier_wait(barrier, 2);"), "a phase of parity 2");
   EXPECT_CONTAINS(message_of("for (int i = 0; i < 2; ++i) mbarrier_arrive(barrier), bulk_load(row, "
                              "arguments.out, 16, barrier);"),
-                  "one more than the 1 of an mbarrier");
+                  "an mbarrier that already has all its 1 arrivals");
 }
 
 // Two rows, chunk after chunk of both through the same memory and the same barrier, to which each load comes.
@@ -288,7 +288,7 @@ TEST(HostBulkLoad, OneTooFewOnAnArrivalIsAnErrorThatCounts) {
   block_barrier();
   mbarrier_wait(barrier);
 )");
-  EXPECT_CONTAINS(failure_of(text, loading_launch), "an mbarrier whose phase does not end at " +
+  EXPECT_CONTAINS(failure_of(text, loading_launch), "a phase of an mbarrier that does not end at " +
                                                         place_of(text, "mbarrier_wait") +
                                                         " after 1 of 2 arrivals");
 }
@@ -330,7 +330,8 @@ TEST(HostBulkLoad, TwoUnderWayToTheSameMemoryAreAnErrorThatNamesBoth) {
   }
 )");
     const std::string message = failure_of(text, loading_launch);
-    EXPECT_CONTAINS(message, "to where that of " + place_of(text, "// before") + " has not landed yet");
+    EXPECT_CONTAINS(message, "to memory where the transfer started at " + place_of(text, "// before") +
+                                 " has not landed yet");
     EXPECT_CONTAINS(message, place_of(text, "// after"));
   }
 }

@@ -123,7 +123,7 @@ TEST(HostClusterSend, WhatIsMissingIsAnErrorThatCounts) {
   if (rank == 1) mbarrier_wait(barrier);
 )");
   const std::string message = failure_of(text, pair);
-  EXPECT_CONTAINS(message, "block 1: thread 0 waits for an mbarrier whose phase does not end at " +
+  EXPECT_CONTAINS(message, "block 1: thread 0 waits for a phase of an mbarrier that does not end at " +
                                place_of(text, "mbarrier_wait") + " after 1 of 1 arrivals, 8 bytes not sent");
   EXPECT_CONTAINS(message, "thread 0 of block 0 returned from the kernel");
 }
@@ -136,7 +136,7 @@ TEST(HostClusterSend, WhatIsMissingIsNamedByThoseWhoWaitForTheCluster) {
 )");
   const std::string message = failure_of(text, pair);
   EXPECT_CONTAINS(message, "waits for its cluster at " + place_of(text, "// last"));
-  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(text, "// in vain") +
+  EXPECT_CONTAINS(message, "a phase of an mbarrier that does not end at " + place_of(text, "// in vain") +
                                " after 0 of 1 arrivals");
 }
 
@@ -211,10 +211,10 @@ TEST(HostClusterSend, MistakesAreErrorsThatNameTheirPlace) {
                   "sends to an address that is not a multiple of 16 bytes");
   EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, barrier, 1), "
                              "cluster_send(shared.row[0], {}, barrier, 1);"),
-                  "sends to where that of");
+                  "sends to memory where the transfer started at");
   EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 0);"), "announces 0 bytes");
   EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 8), mbarrier_arrive_expect_tx(barrier, 8);"),
-                  "one more than the 1 of an mbarrier");
+                  "an mbarrier that already has all its 1 arrivals");
 }
 
 }  // namespace

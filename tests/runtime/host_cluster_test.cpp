@@ -157,7 +157,7 @@ TEST(HostCluster, HalvesOfABarrierThatDoNotAlternateAreErrors) {
   EXPECT_CONTAINS(message, place_of(twice, "// again"));
   const std::string no_arrive = header + "CE_KERNEL(k, 64) {\ncluster_wait();\n}";
   message = failure_of(no_arrive, launch);
-  EXPECT_CONTAINS(message, "has not arrived");
+  EXPECT_CONTAINS(message, "without having arrived");
   EXPECT_CONTAINS(message, place_of(no_arrive, "cluster_wait"));
   const std::string no_wait = header + "CE_KERNEL(k, 64) {\ncluster_arrive();\n}";
   message = failure_of(no_wait, launch);

@@ -100,11 +100,11 @@ TEST_F(HostCompile, HalfAKernelIsTheCompilersFault) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{63}, whole.size() / 2, whole.size() - 1}) {
     const std::string said =
         obstacle(compiler_that("head -c " + std::to_string(bytes) + " " + file + " > kernel.so"));
-    EXPECT_NE(said.find("ended with status 0, but what it left is no kernel"), std::string::npos) << said;
+    EXPECT_NE(said.find("ended with status 0, but its output is not a kernel"), std::string::npos) << said;
   }
   EXPECT_NE(obstacle(compiler_that("exit 0")).find("0 bytes"), std::string::npos) << "without a file";
   EXPECT_NE(obstacle(compiler_that("cp $0 kernel.so; head -c 5000 /dev/zero >> kernel.so"))
-                .find("no shared object"),
+                .find("not a shared object"),
             std::string::npos);
 }
 
@@ -175,12 +175,12 @@ TEST_F(HostCompile, AFolderThatNothingIsExecutedFromIsNoFaultOfAKernel) {
   const ScopedEnvironment chosen("TMPDIR", folder());
   const std::string said = said_of(*device, image, execute_nothing);
   if (said == "not prepared") GTEST_SKIP() << "the system takes no filters of system calls";
-  EXPECT_EQ(said,
-            fmt::format(
-                "device error: no kernel of the host device can be loaded: the system executes nothing from "
-                "files in memory or in {} (Operation not permitted): name a folder in TMPDIR that is not "
-                "mounted noexec",
-                folder().string()));
+  EXPECT_EQ(
+      said,
+      fmt::format("device error: no kernel of the host device can be loaded: the system does not execute "
+                  "files in memory or in {} (Operation not permitted): name a folder in TMPDIR that is not "
+                  "mounted noexec",
+                  folder().string()));
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
@@ -206,7 +206,8 @@ TEST_F(HostCompile, WhatACompilerLeavesRunningHoldsNothingUp) {
 TEST_F(HostCompile, TheTimeLimitHoldsForACompilerThatIsSilent) {
   const ScopedEnvironment chosen("CE_HOST_COMPILER", compiler_that("exec >&- 2>&-\nexec sleep 60"));
   const auto start = steady_clock::now();
-  EXPECT_NE(fault(host::Compiler(), milliseconds(100)).find("killed after 100 ms"), std::string::npos);
+  EXPECT_NE(fault(host::Compiler(), milliseconds(100)).find("killed because it did not end within 100 ms"),
+            std::string::npos);
   EXPECT_LT(steady_clock::now() - start, seconds(30));
 }
 
@@ -233,7 +234,8 @@ TEST_F(HostCompile, TheTimeLimitIsOfTheEnvironment) {
       ADD_FAILURE() << "compiled";
     } catch (const CompileError& error) {
       fs::remove_all(fs::path(error.source_path()).parent_path());
-      EXPECT_NE(error.log().find("killed after 1000 ms"), std::string::npos) << error.log();
+      EXPECT_NE(error.log().find("killed because it did not end within 1000 ms"), std::string::npos)
+          << error.log();
     }
   }
   const ScopedEnvironment nonsense("CE_COMPILE_TIMEOUT", "soon");

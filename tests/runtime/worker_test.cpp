@@ -117,7 +117,7 @@ int worker_main() {
   std::string greeting;
   if (behaviour == "old") ready.version = "0.0.1";
   if (behaviour == "protocol") ready.protocol = 99;
-  if (behaviour == "no nvrtc") ready.problem = "no NVRTC found";
+  if (behaviour == "no nvrtc") ready.problem = "NVRTC, which compiles the kernels, was not found";
   greeting = behaviour == "chatty" ? "Welcome to something quite different" : encode(ready);
   if (channel.send(greeting) != Transfer::done) return 1;
 
@@ -333,14 +333,14 @@ TEST_F(WorkerPoolTest, AHangingWorkerIsKilledAtTheLimit) {
   WorkerSettings impatient = settings(1);
   impatient.kernel_limit = milliseconds(1500);
   pool(impatient);
-  EXPECT_EQ(failure_of("hang"), "the compiler process was killed after 1.5 s without an answer");
+  EXPECT_EQ(failure_of("hang"), "the compiler process was killed because it did not answer within 1.5 s");
   EXPECT_NE(worker(), "none");
 }
 
 TEST_F(WorkerPoolTest, NonsenseEndsTheWorker) {
   pool(1);
   for (const char* nonsense : {"garbage", "other kind", "bad payload"}) {
-    EXPECT_EQ(failure_of(nonsense), "the compiler process was killed for an answer that makes no sense");
+    EXPECT_EQ(failure_of(nonsense), "the compiler process was killed because its answer was invalid");
     EXPECT_NE(worker(), "none");
   }
   EXPECT_EQ(failure_of("cut short"), "the compiler process exited with status 0");
@@ -366,8 +366,9 @@ TEST_F(WorkerPoolTest, AWorkerThatDiesIdleFailsNoKernel) {
 
 TEST_F(WorkerPoolTest, EveryUnusableWorkerLeavesTheWorkToTheCaller) {
   const std::pair<const char*, const char*> cases[] = {
-      {"exits", "exited with status 7"}, {"silent", "without an answer"}, {"chatty", "makes no sense"},
-      {"old", "it is of ce 0.0.1"},      {"protocol", "(protocol 99)"},   {"no nvrtc", "no NVRTC found"},
+      {"exits", "exited with status 7"}, {"silent", "did not answer"},
+      {"chatty", "answer was invalid"},  {"old", "it belongs to ce 0.0.1"},
+      {"protocol", "(protocol 99)"},     {"no nvrtc", "NVRTC, which compiles the kernels, was not found"},
   };
   for (const auto& [behaviour, reason] : cases) {
     pool_of(behaviour);
@@ -406,7 +407,7 @@ TEST_F(WorkerPoolTest, TheNvrtcOfTheCallerDecides) {
   EXPECT_TRUE(compile("text", {"libnvrtc.so.13", "13.0"}));
   EXPECT_EQ(worker(), first);
   EXPECT_FALSE(compile("text", {"libnvrtc.so.12", "12.9"}));
-  EXPECT_THAT(pool_->problem(), HasSubstr("it has NVRTC 13.0, this process 12.9"));
+  EXPECT_THAT(pool_->problem(), HasSubstr("it uses NVRTC 13.0, but this process uses 12.9"));
 }
 
 TEST_F(WorkerPoolTest, AWorkerHoldsNothingOfTheHostProgram) {
@@ -429,7 +430,8 @@ TEST_F(WorkerPoolTest, SurvivesAHostProgramThatIgnoresAndBlocksSignals) {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   pool(1);
   EXPECT_EQ(compile("signals")->log, "all") << "else nothing tells the worker that the host program has died";
-  EXPECT_EQ(failure_of("exit"), "the compiler process ended, and the host program took its status");
+  EXPECT_EQ(failure_of("exit"),
+            "the compiler process ended, but the host program collected its status first");
   EXPECT_NE(worker(), "none");
   pool_.reset();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -326,8 +326,8 @@ TEST_F(MatmulRace, TheLogCountsWhatHasRacedOnce) {
   MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
   set_log_sink({});
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_THAT(said[0],
-              testing::HasSubstr("faster in 60.0 us, the best of 8; the library's first took 100.0 us"))
+  EXPECT_THAT(said[0], testing::HasSubstr(
+                           "faster in 60.0 us, the best of 8; the library's first choice took 100.0 us"))
       << "six and two neighbours";
 }
 

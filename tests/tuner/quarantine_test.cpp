@@ -219,7 +219,7 @@ TEST_F(TunerTest, WhatNeedsTooMuchOfTheDeviceIsNotLaunched) {
     const char* reason;
   };
   for (const auto& [local_bytes, fits, reason] :
-       {Case{256, true, nullptr}, Case{257, true, "257 bytes of local memory a thread"},
+       {Case{256, true, nullptr}, Case{257, true, "it needs 257 bytes of local memory per thread"},
         Case{0, false, "does not fit the device"}}) {
     cache::Cache database = cache::Cache::in_memory();
     Cramped device(local_bytes, fits);

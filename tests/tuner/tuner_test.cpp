@@ -293,10 +293,10 @@ TEST_F(ShakenSearch, SaysWhereTooFewTurnsWereSteady) {
   device.slow_turns = {1};
   const Report report = search(device, 2);
   EXPECT_EQ(winner.samples_us.size(), 9) << "those of the disturbed turn, too";
-  EXPECT_THAT(
-      report.reason,
-      testing::HasSubstr("measured under doubt: a kernel that never changes was more than 5% slower in "
-                         "1 of 2 turns"));
+  EXPECT_THAT(report.reason,
+              testing::HasSubstr(
+                  "the measurement was disturbed: a kernel that never changes was more than 5% slower in "
+                  "1 of 2 turns"));
 }
 
 TEST_F(TunerTest, FastKernelsHaveMoreSamples) {

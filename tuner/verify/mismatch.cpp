@@ -103,7 +103,7 @@ std::optional<std::string> mismatch(const Trial& trial, std::span<const std::vec
                          std::to_integer<int>(*want));
   for (std::size_t i = 0; i < trial.tensors.size(); ++i)
     if (trial.tensors[i].read_only && !repeats(tensors[i], trial.tensors[i].initial))
-      return fmt::format("{} was written, and is read only", trial.tensors[i].name);
+      return fmt::format("{} was written, but is read-only", trial.tensors[i].name);
   return std::nullopt;
 }
 

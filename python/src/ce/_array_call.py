@@ -79,7 +79,7 @@ class Call:
                 f"{where} is of {_dtype_text(*borrowed.dtype)}; expected float32, float16, bfloat16, or integers"
             )
         if self._borrowed and borrowed.device != self._borrowed[0].device:
-            raise ValueError(f"{where} is on {borrowed.device}; expected {self._borrowed[0].device}, as the others")
+            raise ValueError(f"{where} is on {borrowed.device}; expected {self._borrowed[0].device}, like the others")
         self._borrowed.append(borrowed)
         return borrowed
 
@@ -94,7 +94,7 @@ class Call:
         if self._shape is None:
             self._shape = borrowed.shape
         if not borrowed.shape:
-            raise ValueError(f"{where} has no axis; expected one of classes")
+            raise ValueError(f"{where} has no axis; expected an axis of classes")
         _require_sizes(borrowed, self._shape)
         groups: list[tuple[int, int]] = []
         for size, stride in zip(borrowed.shape[:-1], borrowed.strides[:-1]):
@@ -105,7 +105,7 @@ class Call:
             else:
                 groups.append((size, stride))
         if len(groups) > 2:
-            raise ValueError(f"{where} has rows along three strides or more; expected two at most: copy it first")
+            raise ValueError(f"{where} has rows with three strides or more; expected at most two: copy the array first")
         columns = borrowed.shape[-1]
         view = _c.Tensor(
             data=borrowed.data,

@@ -138,13 +138,13 @@ class Context:
         self.device = text.value.decode()
         if self.device == "host" and not device and not host_is_asked_for():
             self.close()
-            raise RuntimeError(f"{where}there is no GPU; the device 'host' runs kernels on the CPU, for tests")
+            raise RuntimeError(f"{where}there is no GPU; for tests, the device 'host' runs kernels on the CPU")
 
     @property
     def handle(self) -> c_void_p:
         """The handle for the C interface. Raises ValueError if the Context was closed."""
         if not self._handle:
-            raise ValueError("ce.array.Context: it was closed")
+            raise ValueError("ce.array.Context: the Context was closed")
         return self._handle
 
     @property

@@ -93,13 +93,13 @@ class Array:
             except TypeError:  # a version before 1
                 capsule = array.__dlpack__(**options)
         except (BufferError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{name} is not exported by its library: {error}; expected an array that is") from error
+            raise ValueError(f"{name} cannot be exported through DLPack by its library: {error}") from error
         for kind, used, struct in _KINDS:
             if _is_valid(capsule, kind):
                 self._take(capsule, kind, used, struct)
                 break
         else:
-            raise TypeError(f"{name} gave no DLPack capsule")
+            raise TypeError(f"{name}: its __dlpack__ returned no DLPack capsule")
         # JAX arrays are immutable, but do not set the flag.
         self.is_read_only = bool(self._flags & READ_ONLY) or type(array).__module__.split(".")[0] in ("jax", "jaxlib")
 

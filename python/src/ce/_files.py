@@ -20,7 +20,7 @@ def library(name: str) -> Path:
     folder = package() / "lib"
     found = sorted(folder.glob(name + "*"))
     if not found:
-        raise ImportError(f"ce: {folder / name} is not there; build the package with `pip install ./python`")
+        raise ImportError(f"ce: {folder / name} does not exist; build the package with `pip install ./python`")
     return found[0]
 
 
@@ -32,5 +32,5 @@ def command() -> Path:
     """
     path = package() / "bin" / "ce-tune"
     if not path.is_file():
-        raise ImportError(f"ce: {path} is not there; build the package with `pip install ./python`")
+        raise ImportError(f"ce: {path} does not exist; build the package with `pip install ./python`")
     return path

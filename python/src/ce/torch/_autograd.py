@@ -269,7 +269,7 @@ def refuse_second(name: str, instead: str | None = None) -> None:
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
             f"ce.torch.{name} is differentiable once: create_graph is True; expected False, or "
-            f"{instead or f'torch.nn.functional.{name}'}, unpatched, where a second derivative is wanted"
+            f"{instead or f'torch.nn.functional.{name}'}, unpatched, for a second derivative"
         )
 
 
@@ -281,7 +281,7 @@ def is_batched(grad: Tensor) -> bool:
 def refuse_batched(name: str, *grads: Tensor | None) -> None:
     """Refuses gradients that stand for several."""
     if any(one is not None and is_batched(one) for one in grads):
-        raise RuntimeError(f"ce.torch.{name} has no rule for is_grads_batched=True; expected False")
+        raise RuntimeError(f"ce.torch.{name} does not support is_grads_batched=True; expected False")
 
 
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool, in_place: bool = False) -> Tensor:

@@ -78,7 +78,7 @@ def register_fake(op: str, function: Callable[..., Any]) -> None:
         first, device = tensors[0][0], tensors[0][1].device
         for name, tensor in tensors:
             if tensor.device != device:
-                raise ValueError(f"{op}: {name} is on {tensor.device}; expected {device}, where {first} is")
+                raise ValueError(f"{op}: {name} is on {tensor.device}; expected {device}, the device of {first}")
         return function(*arguments, **named)
 
     torch.library.register_fake(op, fake)

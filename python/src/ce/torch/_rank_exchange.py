@@ -76,7 +76,7 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
     if own.bytes >= needed.value:
         return own, ""
     if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None, "the call is being captured, and needs more memory than there is"
+        return None, "the call is being captured into a graph, and needs more memory than ce allocated before"
 
     # Each step continues only if all ranks can, so that none waits for one that gave up.
     handle, refusal, description = c_void_p(), "", bytes(_DESCRIPTION_BYTES)

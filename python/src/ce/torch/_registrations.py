@@ -122,8 +122,8 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
 def _refuse_gradient(op: str, name: str, instead: str | None = None) -> None:
     def refuse(ctx: Any, *grads: Any) -> None:
         raise RuntimeError(
-            f"ce::{op} has no gradient: ce.torch.{name} is differentiable once; "
-            f"use torch.nn.functional.{instead or name} where a second derivative is wanted"
+            f"ce::{op} has no gradient, because ce.torch.{name} is differentiable once; "
+            f"use torch.nn.functional.{instead or name} for a second derivative"
         )
 
     torch.library.register_autograd("ce::" + op, refuse)

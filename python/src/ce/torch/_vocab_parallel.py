@@ -398,7 +398,7 @@ def _fake_exchange(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, 
 
 
 def _fake_possible(*arguments: Any) -> bool:
-    raise NotImplementedError("ce::cross_entropy_exchange_is_possible: its tensors are not there; call it eagerly")
+    raise NotImplementedError("ce::cross_entropy_exchange_is_possible: a traced tensor has no data; call it eagerly")
 
 
 def _on_host(op: str) -> Any:

@@ -195,8 +195,8 @@ def _is_patched_in_transform(name: str) -> bool:
 def refuse_functorch(name: str, instead: str | None = None) -> None:
     if _are_functorch_transforms_active():
         raise RuntimeError(
-            f"ce.torch.{name} has no rule for the transforms of torch.func (grad, vmap, jvp, ...); "
-            f"call torch.nn.functional.{instead or name} inside of them"
+            f"ce.torch.{name} does not support the transforms of torch.func (grad, vmap, jvp, ...); "
+            f"call torch.nn.functional.{instead or name} inside of them instead"
         )
 
 
@@ -212,8 +212,8 @@ def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = No
     for tensor in tensors:
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
             raise RuntimeError(
-                f"ce.torch.{name} has no rule for derivatives in forward mode; "
-                f"call torch.nn.functional.{instead or name} for them"
+                f"ce.torch.{name} does not support derivatives in forward mode; "
+                f"call torch.nn.functional.{instead or name} for them instead"
             )
 
 
@@ -546,8 +546,8 @@ def _cross_entropy(
         wrong = any(returned[1:]) or inplace_backward or numbers.label_smoothing != 0.0
         if wrong or target.is_floating_point():
             raise ValueError(
-                f"{name}: given_lse is given; expected None with probabilities, label_smoothing, "
-                "inplace_backward, and what is returned beside z_loss"
+                f"{name}: given_lse is given; expected None with probabilities, with label_smoothing, "
+                "with inplace_backward, and with any output except z_loss"
             )
         check_given_lse(given_lse, input, name)
     of_torch = (
@@ -665,7 +665,7 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
     if divisor.numel() != 1:
         raise ValueError(f"{name}: divisor has sizes {list(divisor.shape)}; expected a number, or one element")
     if divisor.is_complex() or divisor.dtype is torch.bool:
-        raise TypeError(f"{name}: divisor.dtype is {divisor.dtype}; expected that of a real number")
+        raise TypeError(f"{name}: divisor.dtype is {divisor.dtype}; expected the dtype of a real number")
     _arguments.refuse_gradients(name, divisor=divisor)
     return divisor.to(dtype)
 
@@ -697,7 +697,7 @@ def _call_checked(function: Callable[..., Any], *args: Any, **named: Any) -> Any
     """
     if _is_compiling():
         raise RuntimeError(
-            f"ce.torch.{function.__name__}: check is True; expected False in a graph, as it waits for the GPU"
+            f"ce.torch.{function.__name__}: check is True; expected False in a graph, because it waits for the GPU"
         )
     return function(*args, **named)
 
@@ -720,7 +720,7 @@ def check_targets(input: Tensor, of_earlier_calls: bool = False) -> None:
         if not of_earlier_calls:
             raise
         raise IndexError(
-            f"{error}; this is of an earlier call, made without check: the present one, with check=True, did not run"
+            f"{error}; this error is from an earlier call without check, and the call with check=True did not run"
         ) from None
 
 

@@ -438,13 +438,13 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
     for argument, tensor in (("input", input), ("linear_weight", weight), ("linear_bias", bias)):
         if type(tensor).__name__ == "DTensor":
             raise ValueError(
-                f"ce.torch.{name}: {argument} is a DTensor; expected a plain tensor: where FSDP2 shards it, call this "
-                "inside of the module's forward, or give its full_tensor(); where ranks share the classes, give "
-                "vocab_parallel_linear_cross_entropy this rank's part (to_local()) and its group"
+                f"ce.torch.{name}: {argument} is a DTensor; expected a plain tensor: if FSDP2 shards it, call this "
+                "inside of the module's forward, or pass its full_tensor(); if ranks share the classes, pass this "
+                "rank's part (to_local()) and its group to vocab_parallel_linear_cross_entropy"
             )
     if weight.numel() == 0:
         raise ValueError(
-            f"ce.torch.{name}: linear_weight has no elements; where it is a shard of FSDP or ZeRO-3, call this while "
+            f"ce.torch.{name}: linear_weight has no elements; if it is a shard of FSDP or ZeRO-3, call this while "
             "the weight is gathered (inside of the wrapped module's forward, FSDP.summon_full_params or "
             "deepspeed.zero.GatheredParameters)"
         )
@@ -474,7 +474,9 @@ def _check_devices(name: str, input: Tensor, **others: Any) -> None:
     device = input.device
     for argument, tensor in others.items():
         if isinstance(tensor, Tensor) and tensor.device != device:
-            raise ValueError(f"ce.torch.{name}: {argument} is on {tensor.device}; expected {device}, as input")
+            raise ValueError(
+                f"ce.torch.{name}: {argument} is on {tensor.device}; expected {device}, the device of input"
+            )
 
 
 def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) -> None:
@@ -566,7 +568,9 @@ def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
         raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
     valid_tokens = _arguments.integer(f"ce.torch.{name}", "valid_tokens", valid_tokens)
     if not 0 <= valid_tokens <= tokens:
-        raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
+        raise ValueError(
+            f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, the number of tokens"
+        )
 
 
 def _factor(left_out: Tensor, valid_tokens: int) -> Tensor:

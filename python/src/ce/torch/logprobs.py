@@ -45,7 +45,8 @@ def selective_log_softmax(
     name = "selective_log_softmax"
     if row_mask is not None and row_mask.shape != index.shape:
         raise ValueError(
-            f"ce.torch.{name}: row_mask has sizes {list(row_mask.shape)}; expected {list(index.shape)}, those of index"
+            f"ce.torch.{name}: row_mask has sizes {list(row_mask.shape)}; expected {list(index.shape)}, "
+            "the sizes of index"
         )
     mask = None if row_mask is None else row_mask != 0
     if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
@@ -126,7 +127,7 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
     of_rows = temperature if isinstance(temperature, Tensor) else None
     check_temperature(name, temperature)
     if logits.dim() == 0:
-        raise ValueError(f"ce.torch.{name}: logits have no dimension; expected one of classes")
+        raise ValueError(f"ce.torch.{name}: logits have no dimension; expected a dimension of classes")
     require_indices(name, index)
     if of_rows is not None:
         also = (torch.float64,) if logits.dtype is torch.float64 else ()
@@ -135,7 +136,7 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
         if given is not None and given.shape != logits.shape[:-1]:
             raise ValueError(
                 f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected {list(logits.shape[:-1])}, "
-                "those of the logits without their classes"
+                "the sizes of the logits without their classes"
             )
     _arguments.refuse_gradients(f"ce.torch.{name}", temperature=temperature)
 
@@ -172,7 +173,7 @@ def _in_kernels(
         return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)
     try:
         if wants_gradient:
-            functional.refuse_functorch(name)
+            functional.refuse_functorch(name, "log_softmax")
             return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
         return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[:2]
     except (RuntimeError, ValueError) as error:

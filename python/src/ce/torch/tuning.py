@@ -116,7 +116,9 @@ def tune(
         )
     where = _device_of("tune", device)
     if where.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(f"ce.torch.tune: device is {device!r}; torch sees no GPU, and 'cpu' is the host device")
+        raise RuntimeError(
+            f"ce.torch.tune: device is {device!r}, but torch sees no GPU; expected 'cpu', which is the host device"
+        )
     is_distributed = dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
     is_first = not is_distributed or dist.get_rank(group) == 0
     if is_first:
@@ -139,7 +141,7 @@ def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, t
 def _head_of(model: nn.Module, rows: int | None) -> Tensor:
     """The weight of the output layer."""
     if rows is None:
-        raise ValueError("ce.torch.tune: rows is None; expected the tokens of a step, with a model")
+        raise ValueError("ce.torch.tune: rows is None; expected the number of tokens of a step for a model")
     get_head: Any = getattr(model, "get_output_embeddings", None)
     head = get_head() if get_head is not None else None
     if head is None:
@@ -147,7 +149,7 @@ def _head_of(model: nn.Module, rows: int | None) -> Tensor:
         head = max(linears, key=lambda linear: linear.out_features, default=None)
     if head is None:
         raise ValueError(
-            f"ce.torch.tune: {type(model).__name__} has no linear layer; expected one that makes the logits"
+            f"ce.torch.tune: {type(model).__name__} has no linear layer; expected a linear layer that makes the logits"
         )
     return head.weight
 

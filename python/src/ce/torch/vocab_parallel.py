@@ -146,7 +146,7 @@ def vocab_parallel_cross_entropy(
         if first_class != 0:
             raise ValueError(f"{_NAME}: first_class is {first_class}; expected 0 on a single rank")
         if classes > columns:
-            raise ValueError(f"{_NAME}: classes is {classes}; expected at most the {columns} of the logits of one rank")
+            raise ValueError(f"{_NAME}: classes is {classes}; expected at most {columns}, the classes of the only rank")
     if not probabilities:
         _arguments.require_dtype(_NAME, "target", target, torch.int64, torch.int32, torch.uint8)
         target = target.long() if target.dtype is torch.uint8 else target
@@ -157,7 +157,7 @@ def vocab_parallel_cross_entropy(
         target.dtype not in _arguments.KERNEL_DTYPES
         or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
     ):
-        raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, that of logits")
+        raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, the dtype of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
     if plan not in _PLANS:
@@ -232,7 +232,7 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
 
     assert isinstance(logits, DTensor)
     if group is not None:
-        raise ValueError(f"{_NAME}: group is set; expected None with a DTensor, which has its own")
+        raise ValueError(f"{_NAME}: group is set; expected None with a DTensor, which has its own group")
     last = logits.dim() - 1
     spread = [
         dimension
@@ -244,7 +244,7 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
     ):
         raise ValueError(
             f"{_NAME}: logits have the placements {logits.placements}; expected Shard(-1) on one dimension of the "
-            "mesh: ranks that each hold all classes would count every class once a rank"
+            "mesh, because ranks that each hold all classes would count every class several times"
         )
     if isinstance(target, DTensor):
         target = target.to_local() if target.is_floating_point() else target.full_tensor()
@@ -278,12 +278,12 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
         )
         all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
-    why_not = "the first call of all is being captured" if captured else "a rank has no such kernel for its logits"
+    why_not = "the first call is being captured into a graph" if captured else "a rank has no kernel for an exchange"
     if shall and all_can:
         words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
         peers, why_not = _rank_exchange.memory(flat, shard.ranks, rank, shard.group, words)
     if shall and peers is None and plan == "exchange":
-        raise RuntimeError(f"{_NAME}: plan is 'exchange', and the ranks cannot: {why_not}")
+        raise RuntimeError(f"{_NAME}: plan is 'exchange', but the ranks cannot exchange: {why_not}")
     if known is None and not captured:
         exchange = peers is not None
         if shard.ranks > 1 and rows > 0:
@@ -330,12 +330,13 @@ def _agree(
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
         if min(first, classes) != next_class:
             raise ValueError(
-                f"{_NAME}: first_class is {first:g} on rank {rank}; expected {next_class:g}: every class on one rank"
+                f"{_NAME}: first_class is {first:g} on rank {rank}; expected {next_class:g}, because each "
+                "class must be on exactly one rank"
             )
         next_class = int(min(first + columns, classes))
     if next_class != shard.classes:
         raise ValueError(
-            f"{_NAME}: classes is {shard.classes}; expected {next_class}, as many as the logits of all ranks have"
+            f"{_NAME}: classes is {shard.classes}; expected {next_class}, the number of columns in all ranks' logits"
         )
     widest = max(int(min(columns, classes - first)) for _, columns, first, classes, *_ in calls)
     return all(call[-1] != 0.0 for call in calls), widest

@@ -64,7 +64,7 @@ def CeForCausalLMLoss(
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     if vocab_size < 1 or (logits.shape[-1:] != (vocab_size,) and logits.numel() % vocab_size != 0):
         raise ValueError(
-            f"CeForCausalLMLoss: vocab_size is {vocab_size}; expected that of logits, whose sizes are "
+            f"CeForCausalLMLoss: vocab_size is {vocab_size}; expected the last size of logits, whose sizes are "
             f"{list(logits.shape)}"
         )
     if isinstance(num_items_in_batch, Tensor) and num_items_in_batch.numel() != 1:
