@@ -161,8 +161,9 @@ TEST_F(PossibleTest, NestingAndLengthAreBounded) {
         "\"host\":\"here\"", "\"outcome\":\"measured\""})
     EXPECT_EQ(refusal_of(lines_of({with(line_, field, field.substr(0, field.find(':') + 1) + deep)})),
               "line 2 of export.jsonl: JSON is nested 17 levels deep; expected 16 at most");
-  EXPECT_THAT(refusal_of(lines_of({with(line_, "[1.5,", "[" + deep + ",")})), HasSubstr("nested 17 deep"));
-  EXPECT_THAT(refusal_of(lines_of({std::string(levels, '[')})), HasSubstr("nested 17 deep"));
+  EXPECT_THAT(refusal_of(lines_of({with(line_, "[1.5,", "[" + deep + ",")})),
+              HasSubstr("nested 17 levels deep"));
+  EXPECT_THAT(refusal_of(lines_of({std::string(levels, '[')})), HasSubstr("nested 17 levels deep"));
   const std::string endless = "{\"format\":\"ce measurements\",\"version\":1}\n" + std::string(17 << 20, ' ');
   EXPECT_THAT(refusal_of(endless), HasSubstr("line 2 of export.jsonl is too long; expected 16777216 bytes"));
 }
