@@ -96,7 +96,7 @@ ExitCode gate(const GateOptions& options) {
   else if (!result.findings.empty() && !result.compares_kernels())
     say("ce-tune: only races were compared; a gate that compared no kernel does not pass\n");
   else if (result.findings.empty() && result.races_left_out > 0)
-    say("ce-tune: nothing was compared, because the baseline has only races, which check does not time\n");
+    say("ce-tune: nothing was compared; only the calls that need a race time it, not a check\n");
   return code;
 }
 

@@ -262,7 +262,7 @@ class NoDatabaseYet : public Degradation {
         ADD_FAILURE() << "it was opened";
       } catch (const NotFound& error) {
         EXPECT_EQ(std::string(error.what()),
-                  "there is not a tuning database in " + file().string() + ": the file " + why);
+                  "there is no tuning database in " + file().string() + ": the file " + why);
       }
     };
     refuses(Cache::open_to_read);

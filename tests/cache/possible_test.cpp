@@ -160,9 +160,10 @@ TEST_F(PossibleTest, NestingAndLengthAreBounded) {
         "\"registers\":32", "\"local_bytes\":0", "\"created_at\":\"2030-01-01T00:00:00.000Z\"",
         "\"host\":\"here\"", "\"outcome\":\"measured\""})
     EXPECT_EQ(refusal_of(lines_of({with(line_, field, field.substr(0, field.find(':') + 1) + deep)})),
-              "line 2 of export.jsonl: JSON is nested 17 deep; expected 16 at most");
-  EXPECT_THAT(refusal_of(lines_of({with(line_, "[1.5,", "[" + deep + ",")})), HasSubstr("nested 17 deep"));
-  EXPECT_THAT(refusal_of(lines_of({std::string(levels, '[')})), HasSubstr("nested 17 deep"));
+              "line 2 of export.jsonl: JSON is nested 17 levels deep; expected 16 at most");
+  EXPECT_THAT(refusal_of(lines_of({with(line_, "[1.5,", "[" + deep + ",")})),
+              HasSubstr("nested 17 levels deep"));
+  EXPECT_THAT(refusal_of(lines_of({std::string(levels, '[')})), HasSubstr("nested 17 levels deep"));
   const std::string endless = "{\"format\":\"ce measurements\",\"version\":1}\n" + std::string(17 << 20, ' ');
   EXPECT_THAT(refusal_of(endless), HasSubstr("line 2 of export.jsonl is too long; expected 16777216 bytes"));
 }
@@ -179,9 +180,9 @@ TEST_F(PossibleTest, LinesMayEndWhereverAReadDoes) {
     text.pop_back();
     EXPECT_EQ(refusal_of(text), "") << end;
     EXPECT_THAT(refusal_of(text.substr(0, end)),
-                HasSubstr("line 2 of export.jsonl is not the end of an export"));
+                HasSubstr("line 2 of export.jsonl is the last line, but not the end of an export"));
     EXPECT_THAT(refusal_of(text.substr(0, end + 5)),
-                HasSubstr("line 3 of export.jsonl is not the end of an export"));
+                HasSubstr("line 3 of export.jsonl is the last line, but not the end of an export"));
     EXPECT_THAT(refusal_of(text.replace(end, 2, "[,")),
                 HasSubstr("line 3 of export.jsonl is not a measurement"));
     text[first] = '[';

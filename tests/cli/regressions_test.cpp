@@ -126,7 +126,7 @@ TEST_F(Regressions, TheMachineIsTheFirstSuspectWhereTheReferenceMovedToo) {
       cache_.add(final_of(1024 * (i + 1), day, (day > 10 ? 104 : 100) + 0.01 * day, environment));
     }
   const json found =
-      asked({}, 3, {"machine or driver", "30 slower", "took +4.0% in the median of 30 problems"});
+      asked({}, 3, {"machine or driver", "30 slower", "changed by +4.0% in the median of 30 problems"});
   for (const json& finding : found.at("findings")) {
     EXPECT_EQ(finding.at("suspects"), (json{"machine", "driver"}));
     EXPECT_NEAR(finding.at("drift"), 0.04, 1e-6);

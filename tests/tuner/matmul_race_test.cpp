@@ -269,7 +269,7 @@ TEST_F(MatmulRace, EveryAlgorithmIsMeasured) {
   ASSERT_EQ(all.size(), 6U) << "large is for more tokens";
   const cache::Measurement& wrong = all.at("slow");
   EXPECT_EQ(wrong.outcome, cache::Outcome::quarantined);
-  EXPECT_EQ(wrong.reason, "its result differs from that of first");
+  EXPECT_EQ(wrong.reason, "its result differs from the result of first");
   for (const auto& [config, measurement] : all) {
     EXPECT_EQ(measurement.template_digest, "library 1");
     EXPECT_EQ(measurement.rows, 50);
