@@ -593,6 +593,21 @@ class LinearChunkRace : public LinearTuning {
     return losses.schedule(operation, tensors).chunk_tokens;
   }
 
+  /// Replaces the matrices by others whose rows begin at 16 bytes, as exponentials need.
+  void align_rows(bool with_hidden_grad) {
+    constexpr std::int64_t wide = 16;
+    std::mt19937_64 random(9);
+    const auto add = [&](std::int64_t rows) {
+      Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
+      matrix.set(random_values(rows * wide, random));
+      return matrix.tensor();
+    };
+    tensors.hidden = add(many);
+    tensors.weight = add(classes);
+    tensors.hidden_grad = with_hidden_grad ? add(many) : Tensor{};
+    tensors.weight_grad = add(classes);
+  }
+
   void put_a_target_out_of_range() {
     std::vector<std::int64_t> targets(many, 1);
     targets[1500] = classes + 5;
@@ -660,17 +675,7 @@ TEST_F(LinearChunkRace, TheLargestChunksStayWhereNoneGainsHalfAPercent) {
 }
 
 TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
-  constexpr std::int64_t wide = 16;  // rows begin at 16 bytes
-  std::mt19937_64 random(9);
-  const auto add = [&](std::int64_t rows) -> Matrix& {
-    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
-    matrix.set(random_values(rows * wide, random));
-    return matrix;
-  };
-  tensors.hidden = add(many).tensor();
-  tensors.weight = add(classes).tensor();
-  tensors.hidden_grad = add(many).tensor();
-  tensors.weight_grad = add(classes).tensor();
+  align_rows(true);
   const auto gradients = [&](LinearLosses& losses, const LinearCrossEntropy& operation) {
     losses.run(*context, operation, tensors, nullptr);
     const std::size_t last = matrices.size() - 1;
@@ -698,17 +703,7 @@ TEST_F(LinearChunkRace, ExponentialsAreKeptWhereTheyAreFaster) {
 }
 
 TEST_F(LinearChunkRace, ExponentialsThatAreWantedAndNeverRightGiveWayToLogits) {
-  constexpr std::int64_t wide = 16;  // rows begin at 16 bytes
-  std::mt19937_64 random(9);
-  const auto add = [&](std::int64_t rows) -> Matrix& {
-    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
-    matrix.set(random_values(rows * wide, random));
-    return matrix;
-  };
-  tensors.hidden = add(many).tensor();
-  tensors.weight = add(classes).tensor();
-  tensors.hidden_grad = {};
-  tensors.weight_grad = add(classes).tensor();
+  align_rows(false);
   const auto gradient = [&](LinearLosses& losses, bool exponentials) {
     losses.run(*context, {.exponentials = exponentials}, tensors, nullptr);
     return matrices.back().bytes();

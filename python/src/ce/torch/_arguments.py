@@ -22,6 +22,7 @@ __all__ = [
     "KERNEL_DTYPES",
     "REFUSALS",
     "explain",
+    "explain_call",
     "explained",
     "integer",
     "on_device",
@@ -251,22 +252,31 @@ def overridable(*tensors: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+def explain_call(
+    function: Callable[..., Any],
+    error: Exception,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    dtypes: Mapping[str, tuple[torch.dtype, ...]] | None = None,
+) -> None:
+    """:func:`explain` for the arguments of a call. Returns, too, if they do not fit the function's signature."""
+    try:
+        given = inspect.signature(function).bind(*args, **named).arguments
+    except TypeError:
+        return
+    explain(function, error, given, dtypes)
+
+
 def explained(**dtypes: tuple[torch.dtype, ...]) -> Callable[[_Function], _Function]:
     """Decorates a function so that :func:`explain` checks the arguments of refused calls."""
 
     def decorate(function: _Function) -> _Function:
-        signature = inspect.signature(function)
-
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             try:
                 return function(*args, **named)
             except REFUSALS as error:
-                try:
-                    given = signature.bind(*args, **named).arguments
-                except TypeError:
-                    raise error from None
-                explain(function, error, given, dtypes)
+                explain_call(function, error, args, named, dtypes)
                 raise
 
         return cast(_Function, call)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import re
 from collections.abc import Callable
@@ -27,18 +26,12 @@ def in_own_words(**own: str) -> Callable[[_Function], _Function]:
     """
 
     def decorate(function: _Function) -> _Function:
-        signature = inspect.signature(function)
-
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             try:
                 return function(*args, **named)
             except (*_arguments.REFUSALS, IndexError) as error:
-                try:
-                    given = signature.bind(*args, **named).arguments
-                except TypeError:
-                    raise error from None
-                _arguments.explain(function, error, given)
+                _arguments.explain_call(function, error, args, named)
                 found = _ARGUMENT.match(str(error))
                 if found is None or found[2] not in own:
                     raise
