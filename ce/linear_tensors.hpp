@@ -14,6 +14,9 @@
 
 namespace ce {
 
+/// All bits set: NaN as an f32, and -1 as an integer.
+inline constexpr std::int64_t fill_of_unknown = -1;
+
 /// A tensor of a call, and its counterpart in the operation that computes the losses of a chunk: null if that has none.
 template <class View>
 struct TokenTensor {
@@ -21,8 +24,9 @@ struct TokenTensor {
   View LinearCrossEntropy::Tensors::*member;
   View CrossEntropy::Tensors::*of_forward = nullptr;
   View CrossEntropyMerge::Tensors::*of_merge = nullptr;
-  std::int64_t fill = 0;   ///< bits of the elements of ignored tokens (LinearCrossEntropy::valid_tokens)
-  bool may_be_nan = true;  ///< elements are NaN if more tokens count than the call says
+  std::int64_t fill = 0;  ///< bits of the elements of ignored tokens (LinearCrossEntropy::valid_tokens)
+  std::int64_t fill_of_excess =
+      fill_of_unknown;  ///< bits of all elements, if more tokens count than the call says
 
   template <class Tensors>
   [[nodiscard]] constexpr View Tensors::*of() const noexcept {
@@ -51,9 +55,6 @@ inline constexpr std::array token_inputs{
                              .of_forward = &CrossEntropy::Tensors::lse_upstream},
 };
 
-/// All bits set: NaN as an f32, and -1 as an integer.
-inline constexpr std::int64_t fill_of_unknown = -1;
-
 inline constexpr std::array token_outputs{
     TokenTensor<Tensor>{.name = "lse",
                         .member = &LinearCrossEntropy::Tensors::lse,
@@ -69,7 +70,7 @@ inline constexpr std::array token_outputs{
                         .member = &LinearCrossEntropy::Tensors::hit,
                         .of_forward = &CrossEntropy::Tensors::hit,
                         .of_merge = &CrossEntropyMerge::Tensors::hit,
-                        .may_be_nan = false},
+                        .fill_of_excess = 0},
     TokenTensor<Tensor>{.name = "logprob",
                         .member = &LinearCrossEntropy::Tensors::logprob,
                         .of_forward = &CrossEntropy::Tensors::logprob,

@@ -105,7 +105,7 @@ ValidTokens::ValidTokens(LinearKernels& kernels, const LinearCrossEntropy& opera
   for (const auto& output : outputs_of(tensors, shape)) {
     const Tensor& given = tensors.*output.member;
     of_valid_.*output.member = take_vector(given.dtype);
-    outputs_.push_back({column_of(given), of_valid_.*output.member, output.fill, output.may_be_nan});
+    outputs_.push_back({column_of(given), of_valid_.*output.member, output.fill, output.fill_of_excess});
   }
 }
 
@@ -165,15 +165,16 @@ void ValidTokens::scatter_hidden_grad(std::int64_t first, std::int64_t rows, Str
 }
 
 void ValidTokens::scatter(Stream stream) {
-  for (const auto& [of_all, of_valid, fill, may_be_nan] : outputs_) {
+  for (const auto& [of_all, of_valid, fill, fill_of_excess] : outputs_) {
     const auto unit = static_cast<int>(size_of(of_all.dtype));
     LinearArguments arguments = move_of(of_valid, of_all, unit);
     arguments.rows = shape_.tokens;
     arguments.numbers = numbers_;
-    arguments.counted = may_be_nan ? counted_ : nullptr;
+    arguments.counted = counted_;
     arguments.limit = shape_.valid_tokens;
     arguments.tokens = shape_.all_tokens;
     arguments.fill = fill;
+    arguments.fill_of_excess = fill_of_excess;
     kernels_.scatter(unit, arguments, stream);
   }
   if (shape_.reduction == Reduction::none) return;

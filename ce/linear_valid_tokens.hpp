@@ -51,8 +51,7 @@ class ValidTokens {
   };
   struct Output {
     Tensor of_all, of_valid;
-    std::int64_t fill;
-    bool may_be_nan;
+    std::int64_t fill, fill_of_excess;
   };
   [[nodiscard]] Tensor rows_in(const LinearPiece& piece, std::int64_t rows) const noexcept;
 

@@ -23,14 +23,15 @@ struct LinearArguments {
   long long ignore_index;
 
   // Members for products with only some tokens, each of which has a number.
-  long long* places;        ///< position of the token with each number
-  long long* numbers;       ///< [tokens]: number of each token, or -1
-  long long* counted;       ///< [1]: tokens that count, or null
-  long long limit;          ///< largest number of tokens with a number
-  long long tokens;         ///< number of all tokens
-  long long first;          ///< number of the first row
-  long long fill;           ///< bits for rows without a token, and for tokens without a number
-  long long output_stride;  ///< elements from one row of the output to the next
+  long long* places;         ///< position of the token with each number
+  long long* numbers;        ///< [tokens]: number of each token, or -1
+  long long* counted;        ///< [1]: tokens that count, or null
+  long long limit;           ///< largest number of tokens with a number
+  long long tokens;          ///< number of all tokens
+  long long first;           ///< number of the first row
+  long long fill;            ///< bits for rows without a token, and for tokens without a number
+  long long fill_of_excess;  ///< bits for all tokens, if more than `limit` count
+  long long output_stride;   ///< elements from one row of the output to the next
 };
 
 }  // namespace ce

@@ -286,7 +286,7 @@ def test_what_scales_a_row_weights_probabilities_too(device, seed):
     expected = (F.cross_entropy(logits.double(), target.double(), reduction="none") * row_weight.double()).sum()
     loss = ct.cross_entropy(logits, target, row_weight=row_weight, divisor=3)
     torch.testing.assert_close(loss.double(), expected / 3, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"token_scaling is 1.* expected 0 where target holds probabilities"):
+    with pytest.raises(ValueError, match=r"token_scaling is 1.* expected 0, because target holds probabilities"):
         ct.cross_entropy(logits, target, token_scaling=1.0)
 
 

@@ -676,14 +676,26 @@ TEST_F(Linear, MoreTokensThanTheCallSaysMakeNaNAndNothingElseIsWritten) {
     }
 }
 
-TEST_F(Linear, WithoutGradientsMoreTokensThanTheCallSaysMakeNaN) {
-  LinearCase which{.hidden = 16, .dtype = bf16, .hidden_grad = false, .weight_grad = false, .rows = true};
-  LinearCall call(*context, which, 1);
-  context->run({.valid_tokens = call.valid_tokens() - 1}, call.tensors);
-  context->synchronize();
-  const auto all_nan = testing::Each(testing::Truly([](double value) { return std::isnan(value); }));
-  for (const char* name : {"loss", "lse", "logprob", "entropy"})
-    EXPECT_THAT(call.find(name)->values(), all_nan) << name;
+TEST_F(Linear, WithoutGradientsMoreTokensThanTheCallSaysMakeNaNAndNoHit) {
+  for (const DType dtype : {bf16, DType::f32}) {
+    SCOPED_TRACE(name(dtype));
+    LinearCall call(*context,
+                    {.hidden = 16, .dtype = dtype, .hidden_grad = false, .weight_grad = false, .rows = true},
+                    1);
+    std::vector<std::int64_t> targets = call.find("target")->indices();
+    for (std::int64_t& target : targets)
+      if (target != -100) target = 0;  // the largest of classes that are all NaN
+    Matrix of_class_0(*context, DType::i64, std::ssize(targets), 1);
+    of_class_0.set_indices(targets);
+    call.tensors.target = of_class_0.tensor();
+    context->run({.valid_tokens = call.valid_tokens() - 1}, call.tensors);
+    context->synchronize();
+    const auto all_nan = testing::Each(testing::Truly([](double value) { return std::isnan(value); }));
+    for (const char* name : {"loss", "lse", "logprob", "entropy"})
+      EXPECT_THAT(call.find(name)->values(), all_nan) << name;
+    EXPECT_THAT(call.find("argmax")->indices(), testing::Each(-1));
+    EXPECT_THAT(call.find("hit")->indices(), testing::Each(0));
+  }
 }
 
 TEST_F(Linear, AnyTokensAndAnyWidths) {
