@@ -393,12 +393,14 @@ def main() -> int:
     parser.add_argument("--forms", action="store_true",
                         help="also time ce with gradients of logits and of exponentials, in 4 GiB and "
                         "512 MiB")  # fmt: skip
-    parser.add_argument("--limit", type=float, default=520.0, metavar="S",
-                        help="seconds that all shapes may take (default: 520)")
+    parser.add_argument(
+        "--limit", type=float, default=520.0, metavar="S", help="seconds that all shapes may take (default: 520)"
+    )
     parser.add_argument("--forward", action="store_true", help="time only the loss without gradients")
     parser.add_argument(
-        "--check", action="store_true",
-        help="only compare results with those of ce; the exit status is 1 if one differs or fails"
+        "--check",
+        action="store_true",
+        help="only compare results with those of ce; the exit status is 1 if one differs or fails",
     )
     parser.add_argument("--accuracy", nargs="?", type=shapes_of, const=ACCURACY_SHAPE, metavar="SHAPE",
                         help=f"only measure distances from float64 (default: {ACCURACY_SHAPE})")  # fmt: skip
