@@ -199,8 +199,9 @@ def compared(curves: dict[str, list[float]]) -> dict[str, list[float]]:
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--classes", type=int, default=50304,
-                        help="classes of the output layer; a text uses 256 of them")
+    parser.add_argument(
+        "--classes", type=int, default=50304, help="classes of the output layer; a text uses 256 of them"
+    )
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--head", action="store_true", help="use the output layer and its loss of ce in one call")

@@ -225,8 +225,11 @@ def main() -> int:
     parser.add_argument("--shapes", type=shapes_of, default=SHAPES, help=f"ROWSxCLASSES,... (default: {SHAPES})")
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--only", default="", help=f"libraries of {', '.join((*OWN, *LOADERS))} (default: all)")
-    parser.add_argument("--check", action="store_true",
-                        help="only compare results with those of ce; the exit status is 1 if one differs or fails")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only compare results with those of ce; the exit status is 1 if one differs or fails",
+    )
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [*OWN, *LOADERS]
     unknown = sorted({*names} - {*OWN, *LOADERS})

@@ -144,8 +144,9 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--problems", type=int, default=60, metavar="N", help="number of problems, of the 60")
     parser.add_argument("--shrink", type=int, default=1, metavar="N", help="divide rows and columns by N")
-    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS",
-                        help="longest time of one sweep (default: 600)")
+    parser.add_argument(
+        "--limit", type=float, default=600, metavar="SECONDS", help="longest time of one sweep (default: 600)"
+    )
     parser.add_argument("--list", action="store_true", help="print the problems, as sweep --from reads them")
     parser.add_argument("--out", type=Path, help="JSON file, rewritten after each sweep")
     options = parser.parse_args()
