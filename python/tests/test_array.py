@@ -209,7 +209,11 @@ BAD = {
         "input is of float64; expected float32",
         lambda x, c: ce.array.softmax(x.astype(np.float64), out=x, context=c),
     ),
-    "two dtypes": (TypeError, "dtype", lambda x, c: ce.array.softmax(x.astype(np.float16), out=x, context=c)),
+    "two dtypes": (
+        TypeError,
+        r"out\.dtype is f32; expected f16",
+        lambda x, c: ce.array.softmax(x.astype(np.float16), out=x, context=c),
+    ),
     "sizes": (
         ValueError,
         r"out has sizes \(4, 8\); expected \(2, 8\)",
@@ -279,6 +283,11 @@ BAD = {
         ValueError,
         r"softmax_backward: output_grad has sizes \(4, 8\)",
         lambda x, c: ce.array.softmax_backward(x, x[:2], out=x, context=c),
+    ),
+    "out of a backward": (
+        ValueError,
+        "out is not given; expected 4 x 8 elements, like output_grad",
+        lambda x, c: ce.array.softmax_backward(x, x, out=None, context=c),
     ),
 }
 

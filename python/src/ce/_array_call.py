@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from contextlib import ExitStack
 from ctypes import byref
 from types import TracebackType
@@ -198,12 +199,19 @@ class Call:
             )
         return default_context(first.device)
 
-    def run(self, tensors: _c.Sized, options: _c.Sized | None = None) -> None:
-        """Enqueues the operation."""
+    def run(self, tensors: _c.Sized, options: _c.Sized | None = None, out: str | None = None) -> None:
+        """Enqueues the operation.
+
+        Args:
+            out: the C interface's name of the tensor that callers give as `out`, for errors.
+        """
         function = getattr(_c.library(), f"ce_{self.operation}")
         given = None if options is None else byref(options)
         context = self._chosen_context()
-        _c.require(function(context.handle, given, byref(tensors), self.stream, None))
+        if function(context.handle, given, byref(tensors), self.stream, None) != _c.SUCCESS:
+            error = _c.last_error()
+            is_of_out = out is not None and type(error) in (TypeError, ValueError)
+            raise type(error)(re.sub(rf"\b{out}\b", "out", str(error))) if is_of_out else error
         if any(array.is_copied for array in self._borrowed):  # a copy only lives until the end of the call
             context.synchronize(self.stream)
 

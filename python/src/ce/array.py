@@ -76,7 +76,8 @@ def log_softmax(input: Any, *, out: Any, stream: Any = None, context: Context | 
 
 def _forward(operation: str, input: Any, out: Any, stream: Any, context: Context | None) -> Any:
     with Call(operation, context, stream) as call:
-        call.run(_SoftmaxTensors(input=call.rows("input", input), output=call.rows("out", out, True)))
+        tensors = _SoftmaxTensors(input=call.rows("input", input), output=call.rows("out", out, True))
+        call.run(tensors, out="output")
     return out
 
 
@@ -104,13 +105,12 @@ def log_softmax_backward(
 
 def _backward(operation: str, grad: Any, output: Any, out: Any, stream: Any, context: Context | None) -> Any:
     with Call(operation, context, stream) as call:
-        call.run(
-            _SoftmaxBackwardTensors(
-                output=call.rows("output", output),
-                output_grad=call.rows("output_grad", grad),
-                input_grad=call.rows("out", out, True),
-            )
+        tensors = _SoftmaxBackwardTensors(
+            output=call.rows("output", output),
+            output_grad=call.rows("output_grad", grad),
+            input_grad=call.rows("out", out, True),
         )
+        call.run(tensors, out="input_grad")
     return out
 
 
