@@ -49,7 +49,7 @@ bool has_tables_of_ours(SQLite::Database& database) {
   return database.tableExists("device_models") && database.tableExists("measurements");
 }
 
-/// For a file that SQLite can read.
+/// Whether a file that SQLite can read has tables of ce.
 bool has_tables_of_ours(const std::filesystem::path& path) {
   try {
     return has_tables_of_ours(*open_without_traces(path));
@@ -58,7 +58,8 @@ bool has_tables_of_ours(const std::filesystem::path& path) {
   }
 }
 
-/// For a database whose tables are not in its file yet. Its log begins with the commit that created them, page 1 first.
+/// Whether the log of a database has tables of ce that are not in its file yet. Its log begins with the commit that
+/// created them, page 1 first.
 bool log_is_of_ours(const std::filesystem::path& database) {
   constexpr std::size_t header_at = 32 + 24;
   // SQLite has no locks on a log that closing it could drop.

@@ -111,11 +111,7 @@ Context::Impl::Impl(const ContextOptions& given)
 template <AnyOperation Operation>
 Request Context::Impl::bind(const Operation& operation, const typename Operation::Tensors& tensors) {
   require_own_process();
-  try {
-    return ce::bind(operation, tensors, *device);
-  } catch (const InvalidArgument& error) {
-    throw error.in(Operation::name);
-  }
+  return bind_named(operation, tensors, *device);
 }
 
 void Context::Impl::require_own_process() const {

@@ -116,17 +116,10 @@ class LinearCall {
     if (shape_.tokens == 0 || shard_ != nullptr) return;
     first_ = 0;
     count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
-    const auto check_losses = [&](const auto& operation, const auto& tensors) {
-      try {
-        static_cast<void>(bind(operation, tensors, losses_.device_));
-      } catch (const InvalidArgument& error) {
-        throw error.in(std::remove_cvref_t<decltype(operation)>::name);
-      }
-    };
     if (shape_.statistics || exponentials())
-      check_losses(merge_of(1), merge_tensors(0, 1));
+      static_cast<void>(bind_named(merge_of(1), merge_tensors(0, 1), losses_.device_));
     else
-      check_losses(operation_.cross_entropy, losses_tensors(0));
+      static_cast<void>(bind_named(operation_.cross_entropy, losses_tensors(0), losses_.device_));
   }
 
   /// Null if no kernel turns out to serve it without logits, and if ranks share the classes.

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "ce/context.hpp"
+#include "ce/error.hpp"
 #include "ce/operations.hpp"
 #include "ce/ranks.hpp"
 #include "generator/operations/cross_entropy_rules.hpp"
@@ -44,6 +46,18 @@ struct Request {
                            const CrossEntropyShardBackward::Tensors& tensors, const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropyExchange& operation,
                            const CrossEntropyExchange::Tensors& tensors, const runtime::Device& device);
+
+/// bind() whose errors name the operation.
+/// \throws InvalidArgument
+template <AnyOperation Operation>
+[[nodiscard]] Request bind_named(const Operation& operation, const typename Operation::Tensors& tensors,
+                                 const runtime::Device& device) {
+  try {
+    return bind(operation, tensors, device);
+  } catch (const InvalidArgument& error) {
+    throw error.in(Operation::name);
+  }
+}
 
 /// Sets the addresses of a call's tensors; null for those not given.
 inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {

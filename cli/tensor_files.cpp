@@ -59,7 +59,7 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
 
 namespace fs = std::filesystem;
 
-/// The canonical path, even of a file that does not exist yet.
+/// Whether both paths name the same file, even one that does not exist yet.
 bool is_same_file(const std::string& one, const std::string& other) {
   std::error_code error;
   const auto canonical = [&error](const std::string& path) {

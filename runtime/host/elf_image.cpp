@@ -15,7 +15,7 @@ constexpr unsigned char own_class = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32
 using Header = ElfW(Ehdr);
 using Segment = ElfW(Phdr);
 
-/// The location of a table or a segment in the file.
+/// Whether a table or a segment lies within the file.
 bool fits(std::size_t file_bytes, std::uint64_t offset, std::uint64_t bytes) {
   return offset <= file_bytes && bytes <= file_bytes - offset;
 }

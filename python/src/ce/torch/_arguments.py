@@ -65,9 +65,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, (bool, torch.SymInt)):
-        return not isinstance(value, bool)
-    if not _is_one(value):
+    if isinstance(value, torch.SymInt):
+        return True
+    if isinstance(value, bool) or not _is_one(value):
         return False
     try:
         operator.index(value)
@@ -95,7 +95,7 @@ _KINDS = {
     **dict.fromkeys(
         ("check", "inplace_backward", "exponentials", "sum_input_grad", "size_average", "reduce", "reduce_loss"), _FLAG
     ),
-    # What kernels do not take of these is for torch.
+    # Tensors of these that kernels do not support go to torch.
     **dict.fromkeys(("input", "logits", "inp", "_input", "x", "pred", "vocab_parallel_logits"), _TENSOR),
     **dict.fromkeys(
         (
@@ -184,10 +184,10 @@ def require_integer(name: str, argument: str, given: Any) -> None:
 
 
 def integer(name: str, argument: str, given: Any) -> int:
-    """An index or a number of something, that operators would make of more than is one.
+    """The integer that an argument must be: operators would also accept a bool, or truncate a float.
 
     Raises:
-        TypeError: it is none, as a bool or a number with a fraction.
+        TypeError: it is not an integer.
     """
     if type(given) is int:
         return given
@@ -207,10 +207,10 @@ def refuse_gradients(name: str, **given: Any) -> None:
 
 
 def on_device(name: str, argument: str, number: float, dtype: torch.dtype, input: Tensor) -> Tensor:
-    """A number as a tensor where the input is.
+    """A number as a tensor on the input's device.
 
     Raises:
-        ValueError: the dtype does not hold it.
+        ValueError: the number is out of the dtype's range.
     """
     try:
         return torch.full((), float(number) if type(number) is int else number, dtype=dtype, device=input.device)
@@ -222,9 +222,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def overridden(function: Callable[..., Any], tensors: tuple[Any, ...], *args: Any, **named: Any) -> Any:
-    """What ``__torch_function__`` of these tensors, and modes, make of a call."""
+    """Lets ``__torch_function__`` of these tensors, and modes, handle a call."""
     made = handle_torch_function(function, tensors, *args, **named)
-    # That of subclasses makes each tuple from a generator, which a NamedTuple takes for its first field.
+    # Subclasses rebuild each tuple from a generator, which a NamedTuple takes for its first field.
     if isinstance(made, tuple) and hasattr(made, "_fields") and isinstance(made[0], GeneratorType):
         return type(made)(*made[0])
     return made

@@ -351,9 +351,8 @@ def cross_entropy(
         label_smoothing: 0 to 1.
         z_loss: the factor of lse^2; 0: off.
         softcap: the cap of the logits; None or 0: off.
-        logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows where it
-            logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows with
-                a factor that is not positive are NaN.
+        logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows with a
+            factor that is not positive are NaN.
         token_scaling: the power, 0 to 16, for class indices; the probability is treated as a constant; 0: off. Power 1
             is the token scaling of Liger-Kernel (dynamic fine-tuning).
         row_weight: one float32 a row, of the target's sizes: multiplies loss and gradient. It is not counted in a mean.
