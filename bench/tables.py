@@ -26,10 +26,11 @@ SOURCE = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(?P<begin><!-- tables: (?P<name>[^ ]*) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 BEGIN = "<!-- tables:"
 RESULTS = SOURCE / "bench" / "results"
-# Pages, and the folders of their documents.
-OF_OTHER_GPUS = {page: RESULTS / "h100" for page in (RESULTS / "h100" / "README.md", SOURCE / "docs" / "python.md")}
+# Pages of other GPUs, and the folders of their documents.
+OF_OTHER_GPUS = {RESULTS / "h100" / "README.md": RESULTS / "h100"}
 PAGES = [*(SOURCE / page for page in (
-    "README.md", "docs/performance.md", "docs/tuning.md", "docs/ranking.md", "docs/linear.md", "docs/ranks.md", "bench/results/planted.md",
+    "README.md", "docs/performance.md", "docs/tuning.md", "docs/ranking.md", "docs/linear.md", "docs/python.md",
+    "docs/ranks.md", "bench/results/planted.md",
     "bench/results/linear.md", "bench/results/ranks.md", "bench/results/python.md", "bench/results/widths.md",
     "bench/results/libraries.md", "bench/results/few-rows.md",
     "bench/results/row-options.md")), *OF_OTHER_GPUS]

@@ -142,7 +142,7 @@ def refusals():
         case(ValueError, "out cannot be written; .* a copy of itself", out=Producer(matrix, flags=2)),
         case(ValueError, r"out has sizes \(2, 7\); expected \(2, 8\)", out=Producer(np.ones((2, 7), "f4"))),
         case(ValueError, r"out has sizes \(8, 2\); expected \(2, 8\)", out=Producer(np.ones((8, 2), "f4"))),
-        case(TypeError, "output.dtype is f16; expected f32", out=Producer(np.ones((2, 8), "f2"))),
+        case(TypeError, "out.dtype is f16; expected f32", out=Producer(np.ones((2, 8), "f2"))),
         case(ValueError, "the arrays are on cuda:5; expected those of the Context's device, host",
              input=Producer(matrix, device=(2, 5)), out=Producer(np.ones((2, 8), "f4"), device=(2, 5))),
         case(ValueError, "out is on cuda:1; expected host", out=Producer(matrix, device=(2, 1))),

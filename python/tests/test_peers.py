@@ -53,7 +53,8 @@ def flash_attn_folder() -> Path:
 
 def run(*words: object, database: Path) -> None:
     environment = {**os.environ, "CE_DB": str(database), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(_files.__file__).parents[1])
+    peers = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(_files.__file__).parents[1]), *peers]))
     command = [sys.executable, *map(str, words)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr[-6000:]

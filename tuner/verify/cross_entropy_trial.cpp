@@ -350,7 +350,7 @@ class CrossEntropyTrial {
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute, slack);
     if (problem_.has.z_loss_out)
       add_loss("z_loss_out", argument_of(&CrossEntropyFlags::z_loss_out), reference.z_losses,
-               reference.z_loss, 1e-5, 0, z_slack);
+               reference.z_loss, 1e-5 + scaling_error(), 0, z_slack);
     for (const CrossEntropyOutput& output : cross_entropy_outputs) {
       if (!(problem_.has.*output.field) || output.kind != CrossEntropyOutput::Kind::of_rows) continue;
       const auto& [by_itself, beside, of_logits, beside_of_logits] = output.tolerance;
