@@ -18,8 +18,7 @@ std::string without_breaks(std::string text) {
 
 std::vector<std::string> operation_names() {
   std::vector<std::string> names;
-  for (int i = 0; i <= static_cast<int>(generator::Operation::add); ++i)
-    names.emplace_back(name(static_cast<generator::Operation>(i)));
+  for (const generator::OperationRow& row : generator::operation_rows) names.emplace_back(row.word);
   return names;
 }
 

@@ -57,7 +57,7 @@ constexpr std::array table{
 
 /// Operations of samplers; all others are for training.
 bool is_serving(Operation operation) {
-  return operation == Operation::softmax || operation == Operation::log_softmax;
+  return generator::row_of(operation).family == generator::Family::softmax;
 }
 
 std::vector<Operation> operations_of_presets() {

@@ -128,15 +128,9 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
 
 /// The statistics to which the operation's kernels reduce a row (templates/operations).
 StatsMembers stats_of(const Problem& problem) {
-  switch (problem.operation) {
-    case Operation::softmax:
-    case Operation::log_softmax: return softmax_stats();
-    case Operation::cross_entropy:
-    case Operation::cross_entropy_backward:
-    case Operation::cross_entropy_shard:
-    case Operation::cross_entropy_merge:
-    case Operation::cross_entropy_shard_backward:
-    case Operation::cross_entropy_exchange:
+  switch (row_of(problem.operation).family) {
+    case Family::softmax: return softmax_stats();
+    case Family::cross_entropy:
       return cross_entropy_stats(problem.operation != Operation::cross_entropy_backward,
                                  problem.probabilities, problem.has.smoothing, problem.weights,
                                  problem.has.argmax_out || problem.has.hit_out,

@@ -19,22 +19,6 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<std::pair<Operation, std::string_view>, 13> operation_names{{
-    {Operation::softmax, "softmax"},
-    {Operation::log_softmax, "log_softmax"},
-    {Operation::softmax_backward, "softmax_backward"},
-    {Operation::log_softmax_backward, "log_softmax_backward"},
-    {Operation::cross_entropy, "cross_entropy"},
-    {Operation::cross_entropy_backward, "cross_entropy_backward"},
-    {Operation::cross_entropy_shard, "cross_entropy_shard"},
-    {Operation::cross_entropy_merge, "cross_entropy_merge"},
-    {Operation::cross_entropy_shard_backward, "cross_entropy_shard_backward"},
-    {Operation::cross_entropy_exchange, "cross_entropy_exchange"},
-    {Operation::copy, "copy"},
-    {Operation::read, "read"},
-    {Operation::add, "add"},
-}};
-
 /// A switch of a problem: a flag of cross entropy, or a member of its own.
 struct Switch {
   std::string_view word;
@@ -104,18 +88,12 @@ void read_word(std::string_view word, Problem& problem) {
 
 }  // namespace
 
-std::string_view name(Operation operation) noexcept {
-  for (const auto& [known, text] : operation_names)
-    if (known == operation) return text;
-  return "?";
-}
-
 Operation parse_operation(std::string_view text, std::string_view argument, bool ceilings) {
   std::string known_names;
-  for (const auto& [known, known_name] : operation_names) {
-    if (is_ceiling(known) && !ceilings) continue;
-    if (known_name == text) return known;
-    known_names += fmt::format("{}{}", known_names.empty() ? "" : ", ", known_name);
+  for (const OperationRow& row : operation_rows) {
+    if (is_ceiling(row.operation) && !ceilings) continue;
+    if (row.word == text) return row.operation;
+    known_names += fmt::format("{}{}", known_names.empty() ? "" : ", ", row.word);
   }
   throw InvalidArgument(argument, fmt::format("\"{}\"", text), "one of " + known_names);
 }
@@ -177,16 +155,14 @@ bool starts_on_vectors(const Problem& problem, int vec) noexcept {
 }
 
 bool has_output(const Problem& problem) noexcept {
-  return is_cross_entropy(problem.operation) ? problem.gradient : problem.operation != Operation::read;
+  return is_cross_entropy(problem.operation) ? problem.gradient
+                                             : row_of(problem.operation).writes == Writes::always;
 }
 
 int inputs(const Problem& problem) noexcept {
-  if (problem.operation == Operation::cross_entropy_merge) return 1;
-  return problem.operation == Operation::softmax_backward ||
-                 problem.operation == Operation::log_softmax_backward ||
-                 problem.operation == Operation::add || problem.probabilities
-             ? 2
-             : 1;
+  const bool reads_probabilities =
+      problem.probabilities && problem.operation != Operation::cross_entropy_merge;
+  return row_of(problem.operation).inputs + (reads_probabilities ? 1 : 0);
 }
 
 bool reads_all_weights(const Problem& problem) noexcept {
@@ -302,10 +278,9 @@ Problem parse_key_text(std::string_view text) {
     const std::size_t end = std::min(text.find(' ', start), text.size());
     const std::string_view word = text.substr(start, end - start);
     if (first) {
-      const auto* known = std::find_if(operation_names.begin(), operation_names.end(),
-                                       [word](const auto& named) { return named.second == word; });
-      if (known == operation_names.end()) throw malformed();
-      problem.operation = known->first;
+      const auto* known = std::ranges::find(operation_rows, word, &OperationRow::word);
+      if (known == operation_rows.end()) throw malformed();
+      problem.operation = known->operation;
     } else {
       read_word(word, problem);
     }
@@ -412,7 +387,7 @@ void validate(const Problem& problem) {
   if (is_shard && problem.reduction != Reduction::none)
     throw InvalidArgument("reduction", name(problem.reduction),
                           "none, because cross_entropy_merge does the reduction");
-  only(problem.gradient, !is_shard && problem.operation != Operation::cross_entropy_merge, "gradient",
+  only(problem.gradient, row_of(problem.operation).writes != Writes::never, "gradient",
        "only with cross_entropy and backward operations");
   if (problem.rows < 1 || problem.rows > most_rows)
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));

@@ -11,59 +11,9 @@
 
 #include "ce/dtype.hpp"
 #include "generator/operations/cross_entropy.hpp"
+#include "generator/operations/operation.hpp"
 
 namespace ce::generator {
-
-enum class Operation : std::uint8_t {
-  softmax,
-  log_softmax,
-  softmax_backward,        ///< from the output and its gradient
-  log_softmax_backward,    ///< from the output and its gradient
-  cross_entropy,           ///< loss, and on demand the gradient of the logits
-  cross_entropy_backward,  ///< the gradient of the logits from a saved logsumexp
-  cross_entropy_shard,     ///< if classes are spread over ranks: the statistics of one rank's columns
-  cross_entropy_merge,  ///< loss and other results of rows, from the statistics of all ranks; `columns` are the ranks
-  cross_entropy_shard_backward,  ///< the gradient of one rank's logits from the merged statistics
-  cross_entropy_exchange,  ///< loss and gradient in one kernel; the kernels of the ranks exchange statistics
-  copy,                    ///< one read and one write of memory: a ceiling
-  read,                    ///< one read: a ceiling
-  add,                     ///< two reads and one write: a ceiling
-};
-
-/// Whether it is cross_entropy, cross_entropy_backward, or one of the operations on shards.
-[[nodiscard]] constexpr bool is_cross_entropy(Operation operation) noexcept {
-  return operation >= Operation::cross_entropy && operation <= Operation::cross_entropy_exchange;
-}
-/// Whether its columns are classes of a shard, or ranks.
-[[nodiscard]] constexpr bool is_sharded(Operation operation) noexcept {
-  return operation >= Operation::cross_entropy_shard && operation <= Operation::cross_entropy_exchange;
-}
-/// Whether losses and other results of rows are written.
-[[nodiscard]] constexpr bool has_losses(Operation operation) noexcept {
-  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge ||
-         operation == Operation::cross_entropy_exchange;
-}
-/// Whether ranks exchange statistics of their rows while the kernel runs.
-[[nodiscard]] constexpr bool exchanges(Operation operation) noexcept {
-  return operation == Operation::cross_entropy_exchange;
-}
-/// Whether the gradient of the logits is the only output.
-[[nodiscard]] constexpr bool is_gradient_alone(Operation operation) noexcept {
-  return operation == Operation::cross_entropy_backward ||
-         operation == Operation::cross_entropy_shard_backward;
-}
-/// Whether the gradient of the logits is always written.
-[[nodiscard]] constexpr bool always_has_gradient(Operation operation) noexcept {
-  return is_gradient_alone(operation) || exchanges(operation);
-}
-/// Whether the operation only moves memory, to measure a ceiling.
-[[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }
-
-[[nodiscard]] std::string_view name(Operation operation) noexcept;
-/// \param ceilings  whether ceilings are accepted, too
-/// \throws InvalidArgument naming `argument` and the accepted operations
-[[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation",
-                                        bool ceilings = true);
 
 /// Columns are 32-bit integers in the kernels.
 inline constexpr std::int64_t most_columns = std::int64_t{1} << 30;

@@ -27,30 +27,6 @@ constexpr std::string_view scale_gradient_file = "kernels/scale_gradient.cuh";
 constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in loss_sum.cuh
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
-/// The operation's template and type, as Variants use them.
-struct OperationTemplate {
-  std::string_view file, type;  ///< empty for the ceilings
-};
-OperationTemplate template_of(Operation operation) {
-  switch (operation) {
-    case Operation::softmax:
-    case Operation::log_softmax: return {"operations/softmax.cuh", "Softmax"};
-    case Operation::softmax_backward:
-    case Operation::log_softmax_backward: return {"operations/softmax_backward.cuh", "SoftmaxBackward"};
-    case Operation::cross_entropy:
-    case Operation::cross_entropy_backward: return {"operations/cross_entropy.cuh", "CrossEntropy"};
-    case Operation::cross_entropy_shard:
-    case Operation::cross_entropy_merge:
-    case Operation::cross_entropy_shard_backward:
-    case Operation::cross_entropy_exchange:
-      return {"operations/cross_entropy_ranks.cuh", "CrossEntropyOfRanks"};
-    case Operation::copy:
-    case Operation::read:
-    case Operation::add: return {};
-  }
-  return {};
-}
-
 /// Files that only some problems of cross entropy need, in the order in which sources include them, before the file of
 /// the operation.
 struct CrossEntropyFile {
@@ -154,9 +130,7 @@ void write_problem(Text& text, const Problem& problem, const Config& config) {
   } else {
     text.line("  static constexpr int columns = {};", problem.columns);
     text.line("  static constexpr bool single_class = {};", problem.columns == 1);
-    text.line(
-        "  static constexpr bool logarithm = {};",
-        problem.operation == Operation::log_softmax || problem.operation == Operation::log_softmax_backward);
+    text.line("  static constexpr bool logarithm = {};", row_of(problem.operation).of_logarithm);
   }
   text.line("}};");
   text.line("}}  // namespace ce");
@@ -211,12 +185,12 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   write_config(text, variant, config, problem);
   text.line("using ce::Arguments;");
   text.line("");
-  if (const auto [file, type] = template_of(problem.operation); !file.empty()) {
+  if (const OperationRow& operation = row_of(problem.operation); !operation.file.empty()) {
     for (const CrossEntropyFile& one : cross_entropy_files)
       if (one.serves(problem)) text.line("#include \"{}\"", one.file);
-    text.line("#include \"{}\"", file);
+    text.line("#include \"{}\"", operation.file);
     text.line("namespace ce {{");
-    text.line("using Operation = {};", type);
+    text.line("using Operation = {};", operation.type);
     text.line("}}  // namespace ce");
     text.line("");
   }
@@ -273,7 +247,7 @@ void flatten(std::string_view text, const std::map<std::string, std::string>& he
 
 std::string digest_of_templates(Operation operation, const Variant& chosen) {
   std::set<std::string, std::less<>> files{std::string(chosen.file)};
-  if (const std::string_view file = template_of(operation).file; !file.empty()) files.emplace(file);
+  if (const std::string_view file = row_of(operation).file; !file.empty()) files.emplace(file);
   if (is_cross_entropy(operation)) {
     files.emplace(loss_sum_file);
     for (const CrossEntropyFile& one : cross_entropy_files) files.emplace(one.file);

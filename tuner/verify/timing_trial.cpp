@@ -108,8 +108,7 @@ Trial timing_trial(const Problem& problem, std::uint64_t seed) {
                             [&](std::span<double> values) { fill_normal(values, random); }));
   if (inputs(problem) == 2)
     builder.add_second(pattern(problem.dtype, builder.at().second.bytes, [&](std::span<double> values) {
-      fill_softmax_output(values, problem.columns, problem.operation == Operation::log_softmax_backward,
-                          random);
+      fill_softmax_output(values, problem.columns, row_of(problem.operation).of_logarithm, random);
     }));
   builder.add_output();
   if (is_cross_entropy(problem.operation)) add_cross_entropy(builder, random);

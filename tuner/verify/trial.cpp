@@ -49,7 +49,7 @@ Trial forward_trial(const Problem& problem, bool extreme, Random& random) {
     extreme ? fill_extreme(row, index, extremes, random) : fill_normal(row, random);
   });
   TrialMatrix x = builder.matrix(std::move(values), builder.at().input);
-  const bool logarithm = problem.operation == Operation::log_softmax;
+  const bool logarithm = row_of(problem.operation).of_logarithm;
   std::vector<double> y(elements(problem));
   each_row(x.values, problem.columns, [&](std::span<const double> row, std::int64_t index) {
     const auto out = std::span(y).subspan(static_cast<std::size_t>(index) * row.size(), row.size());
@@ -86,7 +86,7 @@ std::vector<float> backward_slack(std::span<const double> dy, std::span<const do
 
 Trial backward_trial(const Problem& problem, bool extreme, Random& random) {
   TrialBuilder builder(problem, true);
-  const bool logarithm = problem.operation == Operation::log_softmax_backward;
+  const bool logarithm = row_of(problem.operation).of_logarithm;
   const auto width = static_cast<std::size_t>(problem.columns);
   std::vector<double> gradients(elements(problem)), outputs(elements(problem));
   each_row(gradients, problem.columns, [&](std::span<double> dy, std::int64_t index) {
@@ -166,30 +166,21 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
     made.push_back(
         std::async([trial, small, own = Random(random.next())]() mutable { return trial(small, own); }));
   };
-  switch (problem.operation) {
-    case Operation::softmax:
-    case Operation::log_softmax:
+  switch (row_of(problem.operation).family) {
+    case Family::softmax:
       for (const bool extreme : {false, true})
         make([extreme](const Problem& few, Random& own) { return forward_trial(few, extreme, own); });
       break;
-    case Operation::softmax_backward:
-    case Operation::log_softmax_backward:
+    case Family::softmax_backward:
       for (const bool extreme : {false, true})
         make([extreme](const Problem& few, Random& own) { return backward_trial(few, extreme, own); });
       break;
-    case Operation::cross_entropy:
-    case Operation::cross_entropy_backward:
-    case Operation::cross_entropy_shard:
-    case Operation::cross_entropy_merge:
-    case Operation::cross_entropy_shard_backward:
-    case Operation::cross_entropy_exchange:
+    case Family::cross_entropy:
       for (const Rows rows : {Rows::ordinary, Rows::extreme, Rows::confident})
         if (rows != Rows::confident || !problem.probabilities)
           make([rows](const Problem& few, Random& own) { return cross_entropy_trial(few, rows, own); });
       break;
-    case Operation::copy:
-    case Operation::read:
-    case Operation::add: make(ceiling_trial); break;
+    case Family::ceiling: make(ceiling_trial); break;
   }
   std::vector<Trial> trials;
   trials.reserve(made.size());
