@@ -2,82 +2,33 @@
 /// \file
 /// Runs LinearCrossEntropy: chunks of tokens, products, and the kernels of cross entropy between them. Not installed.
 
-#include <compare>
-#include <functional>
-#include <map>
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <tuple>
-#include <vector>
 
 #include "cache/cache.hpp"
 #include "ce/context.hpp"
+#include "ce/linear_call.hpp"
 #include "ce/linear_chunks.hpp"
-#include "ce/linear_kernels.hpp"
 #include "ce/linear_schedule.hpp"
-#include "ce/linear_statistics.hpp"
+#include "ce/linear_workspaces.hpp"
 #include "runtime/device.hpp"
-#include "tuner/matmul_race.hpp"
 
 namespace ce {
 
-/// Scratch memory for each stream, as much as its largest call needs.
-class LinearWorkspaces {
- public:
-  explicit LinearWorkspaces(runtime::Device& device) : device_(device) {}
-
-  /// The thread that holds it is the only one that enqueues calls with this memory.
-  class Lent {
-   public:
-    [[nodiscard]] std::byte* data() const noexcept { return data_; }
-
-   private:
-    friend class LinearWorkspaces;
-    std::unique_lock<std::mutex> lock_;
-    std::byte* data_ = nullptr;
-  };
-  /// \param group  a rank's communicator: ranks in threads wait for each other while they hold their memory
-  /// \throws OutOfMemory, Unsupported if the stream is captured and has no such memory yet
-  [[nodiscard]] Lent get(Stream stream, std::int64_t bytes, const void* group = nullptr);
-
- private:
-  struct Key {
-    Stream stream;
-    const void* thread;  ///< for streams that differ between threads
-    const void* group;
-    friend auto operator<=>(const Key&, const Key&) = default;
-  };
-  struct Entry {
-    std::mutex mutex;  ///< guards the members below
-    runtime::Buffer buffer;
-    std::vector<runtime::Buffer> captured;  ///< too small now, but graphs may use them
-    bool in_graphs = false;
-  };
-
-  runtime::Device& device_;
-  std::mutex mutex_;  ///< guards the members below
-  std::map<Key, std::unique_ptr<Entry>> entries_;
-};
-
 class LinearLosses {
  public:
-  /// \param tunes      races new products and chunks; else uses the database's results, or the library's first
-  /// algorithm
-  ///                                     and the largest chunks
+  /// \param tunes      races new products and chunks; else uses the database's results, or the library's first algorithm
+  ///                   and the largest chunks
   /// \param seconds    limit of each race; 0: none
   /// \param any_order  products may add up their sums in any order: other bits each time
   LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds,
                bool any_order = false)
-      : device_(device),
-        tunes_(tunes),
-        seconds_(seconds),
-        any_order_(any_order),
-        kernels_(device, cache),
-        forward_(device, cache, kernels_, seconds),
+      : parts_(device, cache, tunes, seconds, any_order),
         plans_(device, cache, any_order, seconds),
-        workspaces_(device),
-        products_(device, cache, seconds) {}
+        workspaces_(device) {}
 
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);
@@ -90,10 +41,9 @@ class LinearLosses {
   void run(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
            const Shard& shard, Stream stream);
   /// Number of compiler runs.
-  [[nodiscard]] int compiled() const noexcept { return kernels_.compiled(); }
+  [[nodiscard]] int compiled() const noexcept { return parts_.kernels.compiled(); }
 
  private:
-  friend class LinearCall;
   [[nodiscard]] LinearShape shape(const LinearCrossEntropy& operation,
                                   const LinearCrossEntropy::Tensors& tensors);
   /// Null if no kernel turns out to serve it without logits, and if ranks share the classes.
@@ -112,15 +62,9 @@ class LinearLosses {
   /// A stream that no caller uses, so that targets out of range are counted separately.
   [[nodiscard]] Stream trial_stream();
 
-  runtime::Device& device_;
-  const bool tunes_;
-  const double seconds_;
-  const bool any_order_;
-  LinearKernels kernels_;
-  LinearForward forward_;
+  LinearParts parts_;
   LinearPlans plans_;
   LinearWorkspaces workspaces_;
-  tuner::MatmulChooser products_;
   std::mutex mutex_;  ///< guards the members below
   /// Calls that the ranks of a communicator have agreed on.
   std::set<std::tuple<const void*, int, int, LinearShape>> of_ranks_;
