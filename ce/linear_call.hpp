@@ -9,7 +9,7 @@
 #include "ce/context.hpp"
 #include "ce/linear_kernels.hpp"
 #include "ce/linear_operands.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 #include "ce/linear_statistics.hpp"
 #include "runtime/device.hpp"
 #include "tuner/matmul_race.hpp"

@@ -13,7 +13,7 @@
 
 #include "cache/cache.hpp"
 #include "ce/linear.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 #include "runtime/device.hpp"
 #include "tuner/race.hpp"
 

@@ -12,7 +12,7 @@
 #include "ce/context.hpp"
 #include "ce/linear_call.hpp"
 #include "ce/linear_chunks.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 #include "ce/linear_workspaces.hpp"
 #include "runtime/device.hpp"
 

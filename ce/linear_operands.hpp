@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "ce/linear.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 #include "ce/linear_valid_tokens.hpp"
 #include "ce/operations.hpp"
 #include "ce/ranks.hpp"

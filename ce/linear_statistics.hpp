@@ -12,7 +12,7 @@
 #include "cache/cache.hpp"
 #include "ce/linear.hpp"
 #include "ce/linear_kernels.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_shape.hpp"
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
 #include "templates/linear_statistics_arguments.cuh"

@@ -8,7 +8,7 @@
 
 #include "ce/linear.hpp"
 #include "ce/linear_kernels.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 
 namespace ce {
 

@@ -20,7 +20,7 @@
 #include "ce/error.hpp"
 #include "ce/linear_chunks.hpp"
 #include "ce/linear_losses.hpp"
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 #include "ce/log.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/matmul.hpp"

@@ -1,11 +1,10 @@
 #pragma once
 /// \file
-/// The shape of a LinearCrossEntropy call, and the layout of its scratch memory. Not installed.
+/// The shape of a LinearCrossEntropy call: what its checked tensors and options say. Not installed.
 
 #include <compare>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "ce/check_tensor.hpp"
 #include "ce/linear.hpp"
@@ -76,35 +75,5 @@ struct LinearShape {
 /// \param stride  elements from one row of the result to the next
 [[nodiscard]] runtime::Matmul hidden_matmul(const LinearShape& shape, const ConstTensor& weight,
                                             std::int64_t tokens, DType output, std::int64_t stride);
-
-/// The bytes of a piece of the workspace, rounded up to its alignment.
-[[nodiscard]] std::int64_t bytes_of_piece(std::int64_t bytes) noexcept;
-
-/// A piece of the workspace.
-struct LinearPiece {
-  std::int64_t start = 0, bytes = 0;
-};
-
-struct LinearPlan {
-  LinearSchedule schedule;
-  int parts = 1;  ///< its chunks have 1 / parts of the largest chunk's tokens
-  /// `logits` holds the chunk's logits, their gradient or their exponentials.
-  LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
-      bias, class_weight, divisor, upstream, losses, z_losses, products;
-  /// Pieces for exponentials, named like members of LinearExponentialsArguments.
-  LinearPiece reference, raised, maxima, row_factor, target_factor, order, classes_in_order, scaled_hidden;
-  /// Pieces for exponentials, if the shape needs them.
-  LinearPiece hidden_product;
-};
-
-/// The plan with the largest chunks of about equal size; made of logits unless the caller asks for exponentials.
-/// \param budget  bytes of scratch memory
-[[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
-
-/// Plans that are worth timing: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens; if
-/// exponentials may be faster, also the largest chunks and half of them with exponentials. No plan exceeds the budget,
-/// or rounds the sums of the weight's gradient more often than the first. Only plan_for() if the caller has chosen the
-/// chunks, or if there are no tokens.
-[[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

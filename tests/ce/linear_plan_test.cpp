@@ -1,4 +1,4 @@
-#include "ce/linear_schedule.hpp"
+#include "ce/linear_plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -24,14 +24,14 @@ LinearShape training(std::int64_t tokens = 8192) {
           .has_loss = true};
 }
 
-TEST(LinearSchedule, TakesAllTokensAtOnceWhereTheyFit) {
+TEST(LinearPlanFor, TakesAllTokensAtOnceWhereTheyFit) {
   const LinearSchedule schedule = plan_for(training(), 4 * gib).schedule;
   EXPECT_EQ(schedule.chunks, 1);
   EXPECT_EQ(schedule.chunk_tokens, 8192);
   EXPECT_LE(schedule.workspace_bytes, 4 * gib);
 }
 
-TEST(LinearSchedule, SumsInF32WhereTheBudgetHoldsIt) {
+TEST(LinearPlanFor, SumsInF32WhereTheBudgetHoldsIt) {
   const LinearSchedule schedule = plan_for(training(32768), 4 * gib).schedule;
   EXPECT_GT(schedule.chunks, 1);
   EXPECT_EQ(schedule.accumulation, DType::f32);
@@ -39,7 +39,7 @@ TEST(LinearSchedule, SumsInF32WhereTheBudgetHoldsIt) {
   EXPECT_EQ(schedule.chunk_tokens, 8192) << "docs/linear.md";
 }
 
-TEST(LinearSchedule, ASmallBudgetSumsInTheWeightsDtype) {
+TEST(LinearPlanFor, ASmallBudgetSumsInTheWeightsDtype) {
   const LinearSchedule schedule = plan_for(training(), gib / 2).schedule;
   EXPECT_EQ(schedule.accumulation, DType::bf16);
   EXPECT_LE(schedule.workspace_bytes, gib / 2);
@@ -49,7 +49,7 @@ TEST(LinearSchedule, ASmallBudgetSumsInTheWeightsDtype) {
   EXPECT_EQ(plan_for(f32, gib / 2).schedule.accumulation, DType::f32) << "asked for, whatever the budget";
 }
 
-TEST(LinearSchedule, ABudgetThatHoldsNothingTakesTheLeastChunk) {
+TEST(LinearPlanFor, ABudgetThatHoldsNothingTakesTheLeastChunk) {
   EXPECT_EQ(plan_for(training(), 1).schedule.chunk_tokens, 64);
   EXPECT_EQ(plan_for(training(10), 1).schedule.chunk_tokens, 10);
 }
@@ -66,7 +66,7 @@ void expect_apart(const LinearPlan& plan, std::initializer_list<LinearPiece> pie
   EXPECT_GE(plan.schedule.workspace_bytes, end);
 }
 
-TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
+TEST(LinearPlanFor, EveryPieceIsAlignedAndApart) {
   LinearShape shape = training(1001);
   shape.classes = shape.all_classes = 50257;
   shape.logits = DType::f32;
@@ -89,7 +89,7 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   EXPECT_GE(plan.hidden_product.bytes, 100 * 4096 * 4);
 }
 
-TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
+TEST(LinearPlanFor, NeverMoreThanTheBudgetAsksFor) {
   for (const std::int64_t tokens : {1, 100, 5000, 16384, 100000})
     for (std::int64_t budget = gib / 4; budget <= 64 * gib; budget *= 2)
       for (const DType logits : {DType::bf16, DType::f32}) {
@@ -116,7 +116,7 @@ LinearShape with_exponentials(std::int64_t tokens = 8192) {
   return shape;
 }
 
-TEST(LinearSchedule, EveryPieceOfExponentialsIsAlignedAndApart) {
+TEST(LinearPlanFor, EveryPieceOfExponentialsIsAlignedAndApart) {
   LinearShape shape = with_exponentials(1001);
   shape.wants_exponentials = true;
   shape.chunk_tokens = 100;
@@ -132,7 +132,7 @@ TEST(LinearSchedule, EveryPieceOfExponentialsIsAlignedAndApart) {
   EXPECT_GE(plan.statistics.bytes, 100 * most_messages(132, 100, 128256) * 3 * 4);
 }
 
-TEST(LinearSchedule, HoldsTheStatisticsOfALastChunkWithMoreParts) {
+TEST(LinearPlanFor, HoldsTheStatisticsOfALastChunkWithMoreParts) {
   LinearShape shape = with_exponentials(556);
   shape.wants_exponentials = true;
   shape.chunk_tokens = 300;
