@@ -10,7 +10,7 @@ constexpr ce_origin to_c(Origin origin) {
     case Origin::database: return CE_ORIGIN_DATABASE;
     case Origin::nearest: return CE_ORIGIN_NEAREST;
     case Origin::fallback: return CE_ORIGIN_FALLBACK;
-    case Origin::told: return CE_ORIGIN_TOLD;
+    case Origin::assigned: return CE_ORIGIN_ASSIGNED;
   }
   return CE_ORIGIN_FALLBACK;
 }

@@ -13,7 +13,7 @@
 namespace ce {
 namespace {
 
-/// Pause before a problem that could not be settled is tried again.
+/// Pause before a problem that was not done is tried again.
 constexpr std::chrono::milliseconds pause{100};
 
 }  // namespace
@@ -63,10 +63,10 @@ void Background::work(const std::stop_token& stop) {
       const generator::Problem problem = waiting_.front();
       waiting_.pop_front();
       lock.unlock();
-      const bool settled = task_(problem, stop);
+      const bool is_done = task_(problem, stop);
       lock.lock();
-      if (!settled) waiting_.push_back(problem);
-      progress = progress || settled;
+      if (!is_done) waiting_.push_back(problem);
+      progress = progress || is_done;
     }
     if (!progress) added_.wait_for(lock, stop, pause, [] { return false; });
   }

@@ -18,8 +18,8 @@ namespace ce {
 /// Thread-safe. The first problem starts the thread; the destructor asks it to stop and waits.
 class Background {
  public:
-  /// Settles one problem. Must not throw.
-  /// \returns whether it is settled; if not, it is called again later
+  /// Handles one problem. Must not throw.
+  /// \returns whether it is done; if not, it is called again later
   using Task = std::function<bool(const generator::Problem&, const std::stop_token&)>;
 
   explicit Background(Task task) : task_(std::move(task)) {}
@@ -31,10 +31,10 @@ class Background {
   /// \param bucket  equal for all problems that share a kernel
   void add(const generator::Problem& bucket, const generator::Problem& problem);
 
-  /// Accepts and settles no further problems. Returns when the running task has ended; from within a Task, at once.
+  /// Accepts and handles no further problems. Returns when the running task has ended; from within a Task, at once.
   void stop();
 
-  /// Whether stop() was called: nothing is settled any more.
+  /// Whether stop() was called: no problem is handled any more.
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
 
  private:
@@ -45,7 +45,7 @@ class Background {
   std::mutex mutex_;
   std::condition_variable_any added_;
   std::vector<generator::Problem> seen_;    ///< buckets of added problems
-  std::deque<generator::Problem> waiting_;  ///< buckets to settle, the next one first
+  std::deque<generator::Problem> waiting_;  ///< buckets to handle, the next one first
   bool stopped_ = false;
   std::thread::id id_;  ///< the thread's id, kept while another thread joins it
   std::mutex joining_;

@@ -75,7 +75,7 @@ std::string_view name(Origin origin) noexcept {
     case Origin::database: return "database";
     case Origin::nearest: return "nearest";
     case Origin::fallback: return "fallback";
-    case Origin::told: return "told";
+    case Origin::assigned: return "assigned";
   }
   return "?";
 }
@@ -101,8 +101,8 @@ const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
                     "chooses may wait for the sink",
                     generator::title(problem)));
   }
-  if (is_told_)
-    if (const PlanTable::Entry* of_ranks = told(problem, stream)) return *of_ranks;
+  if (has_assigned_)
+    if (const PlanTable::Entry* of_ranks = assigned(problem, stream)) return *of_ranks;
   switch (policy_) {
     case Policy::frozen: return frozen(problem, stream);
     case Policy::lookup: return fallback(problem, stream, "the policy is lookup", false);
@@ -123,8 +123,8 @@ const PlanTable::Entry& Chooser::choose(const Problem& problem, Stream stream) {
 
 void Chooser::use(const std::string& key, const std::string& config) {
   const std::lock_guard lock(looking_);
-  told_[key] = config;
-  is_told_ = true;
+  assigned_[key] = config;
+  has_assigned_ = true;
   plans_.forget(key, config);
 }
 
@@ -188,7 +188,7 @@ void Chooser::put_off(const std::string& key, Clock::duration pause) {
   look_again_[key] = Clock::now() + pause;
 }
 
-/// \returns whether the problem is settled
+/// \returns whether the problem is done
 bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
   try {
     const auto lock = tuning_.take(tuner_.key(problem).id(), Clock::time_point::max());
@@ -409,12 +409,12 @@ Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const ge
 }
 
 /// The config of use(), if it can run: otherwise this rank chooses for itself, and the log says why.
-const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
+const PlanTable::Entry* Chooser::assigned(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
   const PlanTable::Entry* before = plans_.find(problem);
   if (before != nullptr && !before->choice.provisional) return before;
-  const auto known = told_.find(tuner_.key(problem).id());
-  if (known == told_.end()) return nullptr;
+  const auto known = assigned_.find(tuner_.key(problem).id());
+  if (known == assigned_.end()) return nullptr;
   std::string why;
   try {
     const generator::Config config = generator::parse_config(known->second);
@@ -423,7 +423,7 @@ const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
     } else {
       Known found =
           verified(problem, stream, build(problem, config),
-                   {.origin = Origin::told, .reason = "the rank that decides for all ranks uses it"});
+                   {.origin = Origin::assigned, .reason = "the rank that decides for all ranks uses it"});
       if (found.kernel) return &put(problem, *std::move(found.kernel), std::move(found.choice));
       if (device_.capturing(stream)) return nullptr;  // a later call tries again
       why = found.unverified;
@@ -434,7 +434,7 @@ const PlanTable::Entry* Chooser::told(const Problem& problem, Stream stream) {
   log_once(LogLevel::warning,
            fmt::format("{}, which another rank uses for {}, cannot be used on this rank: {}", known->second,
                        generator::title(problem), why));
-  told_.erase(known);
+  assigned_.erase(known);
   return nullptr;
 }
 
@@ -451,7 +451,8 @@ generator::Program Chooser::build(const Problem& problem, const generator::Confi
 const PlanTable::Entry& Chooser::put(const Problem& problem, tuner::Kernel kernel, Choice choice) {
   choice.config = generator::to_text(kernel.config());
   choice.key = tuner_.key(problem).id();
-  if (const auto known = told_.find(choice.key); known != told_.end() && choice.origin != Origin::told)
+  if (const auto known = assigned_.find(choice.key);
+      known != assigned_.end() && choice.origin != Origin::assigned)
     choice.provisional |= known->second != choice.config;
   if (const PlanTable::Entry* before = plans_.find(problem); before != nullptr && before->choice == choice)
     return *before;

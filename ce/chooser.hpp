@@ -79,7 +79,7 @@ class Chooser {
   Known from_database(const generator::Problem& problem, Stream stream, const tuner::Decision& decision);
   Known verified(const generator::Problem& problem, Stream stream, const generator::Program& program,
                  Choice choice);
-  const PlanTable::Entry* told(const generator::Problem& problem, Stream stream);
+  const PlanTable::Entry* assigned(const generator::Problem& problem, Stream stream);
   [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
   bool compiles_another(const generator::Problem& problem, const generator::Config& config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
@@ -98,8 +98,8 @@ class Chooser {
   std::mutex looking_;
   std::map<std::string, Clock::time_point> look_again_;  ///< by key: time of the next attempt to tune
   std::vector<std::string> missing_;                     ///< problems that Policy::frozen did not find
-  std::map<std::string, std::string> told_;              ///< by key: configs of use()
-  std::atomic<bool> is_told_ = false;                    ///< whether told_ has entries
+  std::map<std::string, std::string> assigned_;          ///< by key: configs of use()
+  std::atomic<bool> has_assigned_ = false;               ///< whether assigned_ has entries
 
   TuningMutex tuning_;  ///< held with the tuner, and with the only tuning lock
   tuner::Tuner tuner_;

@@ -41,7 +41,7 @@ const Choice* LinearCall::enqueue() {
       choice = run_cross_entropy(operands_.losses_tensors());
       make_gradients_of_logits();
     }
-    settled_ = settled_ && (choice == nullptr || !choice->provisional);
+    has_chosen_kernels_ = has_chosen_kernels_ && (choice == nullptr || !choice->provisional);
   }
   finish();
   return choice;

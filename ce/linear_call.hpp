@@ -61,7 +61,7 @@ class LinearCall {
   /// Enqueues all chunks with the results of tuning so far.
   const Choice* enqueue();
   /// Whether later calls find their kernels chosen.
-  [[nodiscard]] bool is_settled() const noexcept { return settled_; }
+  [[nodiscard]] bool has_chosen_kernels() const noexcept { return has_chosen_kernels_; }
 
  private:
   const Choice* run_without_tokens();
@@ -101,7 +101,7 @@ class LinearCall {
   const Shard* const shard_;  ///< set if ranks share the classes
   const Stream stream_;
   LinearOperands operands_;
-  bool settled_ = true;
+  bool has_chosen_kernels_ = true;
 };
 
 }  // namespace ce

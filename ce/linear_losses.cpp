@@ -84,9 +84,9 @@ void LinearLosses::require_same_chunks(const Communicator& communicator, const L
                        shape.chunk_tokens};
   const std::vector<std::byte> bytes =
       gather_from_ranks(parts_.device, communicator, std::as_bytes(std::span(own)), stream);
-  std::vector<std::int64_t> told(bytes.size() / sizeof(std::int64_t));
-  std::memcpy(told.data(), bytes.data(), bytes.size());
-  require_the_same(names, told);
+  std::vector<std::int64_t> numbers(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  require_the_same(names, numbers);
   const std::lock_guard lock(mutex_);
   of_ranks_.insert(key);
 }
@@ -151,7 +151,7 @@ void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
     if (!fits(plan)) continue;
     LinearCall call(parts_, context, operation, tensors, shape, plan, nullptr, workspace, trials);
     if (call.run() == nullptr) continue;  // no kernel computes exponentials correctly
-    if (!call.is_settled()) {
+    if (!call.has_chosen_kernels()) {
       log(LogLevel::info,
           fmt::format("{}: sizes of chunks are not compared, because a kernel is not tuned yet",
                       LinearCrossEntropy::name));

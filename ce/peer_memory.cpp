@@ -203,7 +203,8 @@ std::string PeerMemory::Impl::failure() const {
 void PeerMemories::check() const {
   const std::lock_guard lock(mutex_);
   for (const PeerMemory::Impl* memory : all_)
-    if (const std::string failure = memory->failure(); !failure.empty() && !memory->is_told.exchange(true))
+    if (const std::string failure = memory->failure();
+        !failure.empty() && !memory->is_reported.exchange(true))
       throw DeviceError(fmt::format("the exchange of rank {}", memory->options.rank), 0, failure);
 }
 

@@ -55,7 +55,7 @@ struct PeerMemory::Impl {
   std::vector<void*> opened;            ///< memory of other processes
   std::vector<std::int64_t> distances;  ///< address differences to each rank's memory; empty before connect()
   const int process;
-  mutable std::atomic<bool> is_told = false;  ///< the failure was reported
+  mutable std::atomic<bool> is_reported = false;  ///< the failure was reported
 };
 
 }  // namespace ce

@@ -76,11 +76,11 @@ void require_communicator(const Communicator& communicator) {
   if (!(patience > 0)) throw InvalidArgument("communicator.patience", fmt::to_string(patience), "above 0");
 }
 
-void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> told) {
-  for (std::size_t at = names.size(); at < told.size(); ++at) {
+void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> numbers) {
+  for (std::size_t at = names.size(); at < numbers.size(); ++at) {
     const std::size_t rank = at / names.size(), which = at % names.size();
-    if (told[at] != told[which])
-      throw_different(names[which], fmt::to_string(told[at]), rank, fmt::to_string(told[which]));
+    if (numbers[at] != numbers[which])
+      throw_different(names[which], fmt::to_string(numbers[at]), rank, fmt::to_string(numbers[which]));
   }
 }
 

@@ -43,9 +43,9 @@ class RankCall {
 void require_communicator(const Communicator& communicator);
 
 /// \param names  names of numbers that must be equal on every rank
-/// \param told   these numbers of each rank, rank by rank
+/// \param numbers   these numbers of each rank, rank by rank
 /// \throws InvalidArgument naming the first rank and number that differ from rank 0
-void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> told);
+void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> numbers);
 
 /// \param calls  RankCall::all() of each rank, rank by rank
 /// \throws InvalidArgument naming the rank and the difference, or the classes that no rank or two ranks have

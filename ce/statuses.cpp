@@ -73,19 +73,20 @@ TargetStatus Statuses::read_and_begin_anew(std::size_t slot) {
   TargetStatus* const memory = memory_of(slot);
   if (by_thread_) {  // kernels count with atomic operations on the same memory
     const long long count = std::atomic_ref(memory->count).load();
-    return {count, count == slots_[slot].told ? no_bad_target.first
-                                              : std::atomic_ref(memory->first).exchange(no_bad_target.first)};
+    return {count, count == slots_[slot].reported
+                       ? no_bad_target.first
+                       : std::atomic_ref(memory->first).exchange(no_bad_target.first)};
   }
   TargetStatus found{};
   device_.download(&found, memory, sizeof found);
-  if (found.count != slots_[slot].told)
+  if (found.count != slots_[slot].reported)
     device_.upload(&memory->first, &no_bad_target.first, sizeof no_bad_target.first);
   return found;
 }
 
 void Statuses::collect(std::size_t slot, BadTargets& found) {
   const TargetStatus status = read_and_begin_anew(slot);
-  const std::int64_t count = status.count - std::exchange(slots_[slot].told, status.count);
+  const std::int64_t count = status.count - std::exchange(slots_[slot].reported, status.count);
   if (count == 0) return;
   if (found.count == 0) found.operation = slots_[slot].operation;
   found.count += count;

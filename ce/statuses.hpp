@@ -62,7 +62,7 @@ class Statuses {
   };
   struct Slot {
     generator::Operation operation;
-    std::int64_t told = 0;  ///< count reported so far
+    std::int64_t reported = 0;  ///< count so far of which a caller knows
   };
   static constexpr std::size_t heads = 256, slots = 512;
 

@@ -47,7 +47,7 @@ LongWork::~LongWork() {
   at_work = false;
 }
 
-void LongWork::tell(std::size_t done, std::size_t total) noexcept {
+void LongWork::report(std::size_t done, std::size_t total) noexcept {
   work_done = done;
   work_total = total;
 }

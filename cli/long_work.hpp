@@ -26,7 +26,7 @@ class LongWork {
   ~LongWork();
 
   /// The current work; nothing if there is none.
-  static void tell(std::size_t done, std::size_t total) noexcept;
+  static void report(std::size_t done, std::size_t total) noexcept;
 
  private:
   void run();

@@ -130,11 +130,11 @@ class Launchers {
 Shard shard_of(const Variables& variables, std::optional<int> count) {
   std::string count_words = count ? fmt::format("--shard auto/{}", *count) : "";
   if (const auto text = variables(count_variable)) {
-    const int told = shard_number(count_variable, *text, 1, most_shards);
-    if (count && told != *count)
+    const int given = shard_number(count_variable, *text, 1, most_shards);
+    if (count && given != *count)
       throw InvalidArgument(count_variable, in_quotes(*text),
                             fmt::format("{}, as {} says", *count, count_words));
-    count = told;
+    count = given;
     if (count_words.empty()) count_words = fmt::format("{}={}", count_variable, *text);
   }
   const Launchers launchers(variables, count, count_words);

@@ -207,7 +207,7 @@ void Search::screen(const Round& round, int number) {
     look_at(entrant, [&] { return ready->built.get(); });
     looked_at_.insert(entrant);
     std::erase(left, entrant);
-    tell(round, round.entrants.size() - left.size(), round.entrants.size());
+    report(round, round.entrants.size() - left.size(), round.entrants.size());
   }
 }
 
@@ -281,7 +281,7 @@ void Search::look_at(std::size_t entrant, const std::function<generator::Program
     if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
     contenders_.emplace(entrant, std::move(contender));
   } catch (const OutOfMemory&) {
-    return pass_over(entrant);
+    return skip(entrant);
   } catch (const DeviceError& error) {
     quarantine(entrant, look, std::string("fault: ") + error.what());
     device_.synchronize(device_.trial_stream());  // throws if the fault has destroyed the context
@@ -311,7 +311,7 @@ std::optional<generator::Program> Search::try_to_build(std::size_t entrant, cach
     refuse(entrant, look, error);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::compile) throw;
-    pass_over(entrant);
+    skip(entrant);
   }
   return std::nullopt;
 }
@@ -331,7 +331,7 @@ void Search::refuse(std::size_t entrant, cache::Measurement measurement, const C
   measurement.outcome = cache::Outcome::quarantined;
   measurement.reason = kept_reason(reason);
   refused_.push_back(std::move(measurement));
-  pass_over(entrant);
+  skip(entrant);
 }
 
 void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason) {
@@ -342,7 +342,7 @@ void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std
 }
 
 /// Excluded from this search only: memory may not be short next time.
-void Search::pass_over(std::size_t entrant) {
+void Search::skip(std::size_t entrant) {
   if (!passed_over_) passed_over_ = std::current_exception();
   entrants_[entrant].out = true;
 }
@@ -401,19 +401,19 @@ void Search::take_turns(const Round& round) {
   const std::size_t wanted = want - std::min(want, turns_taken_);
   const int samples = samples_a_turn * times_as_many(entrants_[entrants.front()].median_us);
   std::vector<Turn> turns;
-  std::size_t believed = 0;
-  while (believed < wanted && turns.size() < most_attempts * wanted) {
+  std::size_t accepted = 0;
+  while (accepted < wanted && turns.size() < most_attempts * wanted) {
     const Clock::time_point begin = Clock::now();
     if (!turns.empty() && !ends_in_time(begin)) break;
     turns.push_back(
         take_turn(*bench_, kernels, turns_taken_ + turns.size(), samples, [this] { stop_if_asked(); }));
     of_a_contender_ = (Clock::now() - begin) / static_cast<int>(contenders.size());
     references_us_.push_back(turns.back().reference_us);
-    believed = steady_of(turns, references_us_).size();
-    tell(round, std::min(believed, wanted), wanted);
+    accepted = steady_of(turns, references_us_).size();
+    report(round, std::min(accepted, wanted), wanted);
   }
-  believe(turns, contenders);
-  turns_taken_ += believed;
+  accept_samples(turns, contenders);
+  turns_taken_ += accepted;
   if (!turns.empty()) ++rounds_;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrant& entrant = entrants_[entrants[i]];
@@ -426,18 +426,18 @@ void Search::take_turns(const Round& round) {
 }
 
 /// Keeps the samples of steady turns; if too few were steady, keeps those of all turns, and notes it.
-void Search::believe(std::span<const Turn> turns, std::span<Contender* const> contenders) {
+void Search::accept_samples(std::span<const Turn> turns, std::span<Contender* const> contenders) {
   if (turns.empty()) return;
-  std::vector<const Turn*> believed = steady_of(turns, references_us_);
-  if (2 * believed.size() <= turns.size()) {
+  std::vector<const Turn*> accepted = steady_of(turns, references_us_);
+  if (2 * accepted.size() <= turns.size()) {
     disturbance_ = fmt::format("a kernel that never changes was more than {:.0f}% slower in {} of {} turns",
-                               100 * most_drift, turns.size() - believed.size(), turns.size());
-    believed.clear();
-    for (const Turn& turn : turns) believed.push_back(&turn);
+                               100 * most_drift, turns.size() - accepted.size(), turns.size());
+    accepted.clear();
+    for (const Turn& turn : turns) accepted.push_back(&turn);
   }
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     cache::Measurement& measurement = contenders[i]->measurement;
-    append_samples(believed, i, measurement.samples_us);
+    append_samples(accepted, i, measurement.samples_us);
     bench_->conclude(measurement);
   }
 }
@@ -467,7 +467,7 @@ void Search::end_turns() {
 
 // ---- hooks ---------------------------------------------------------------------------------------------
 
-void Search::tell(const Round& round, std::size_t done, std::size_t total) const {
+void Search::report(const Round& round, std::size_t done, std::size_t total) const {
   if (!hooks_.progress) return;
   hooks_.progress({.stage = std::string(round.name),
                    .done = static_cast<int>(done),

@@ -72,10 +72,10 @@ class Search {
       std::size_t entrant, cache::Measurement& look, const std::function<generator::Program()>& build);
   void refuse(std::size_t entrant, cache::Measurement measurement, const CompileError& error);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
-  void pass_over(std::size_t entrant);
+  void skip(std::size_t entrant);
   void take_turns(const Round& round);
   [[nodiscard]] std::vector<std::size_t> build_missing(const std::vector<std::size_t>& entrants);
-  void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
+  void accept_samples(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
 
   [[nodiscard]] cache::Measurement measurement(std::size_t entrant) const;
@@ -85,7 +85,7 @@ class Search {
   [[nodiscard]] bool is_past_end() const { return Clock::now() >= settings_.end; }
   void prepare_device();
   void note(std::size_t entrant, const cache::Measurement& measurement);
-  void tell(const Round& round, std::size_t done, std::size_t total) const;
+  void report(const Round& round, std::size_t done, std::size_t total) const;
   void stop_if_asked() const;
 
   runtime::Device& device_;

@@ -81,7 +81,7 @@ std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& oth
   std::list<Case> cases;
   const std::vector<cache::KeySummary> summaries = cache.keys();
   for (const cache::KeySummary& summary : summaries) {
-    LongWork::tell(cases.size(), summaries.size());
+    LongWork::report(cases.size(), summaries.size());
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
     problem.measurements = cache.history(problem.key);
     problem.others = other.history(problem.key);
@@ -95,7 +95,7 @@ std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& basel
   const LongWork work("comparing problems");
   std::list<Case> cases;
   for (const cache::Key& key : keys) {
-    LongWork::tell(cases.size(), keys.size());
+    LongWork::report(cases.size(), keys.size());
     Case& problem = cases.emplace_back(Case{.key = key, .title = title_of(key)});
     problem.measurements = cache.history(key);
     problem.others = baseline.history(key);
@@ -156,7 +156,7 @@ std::list<Case> cases_by_software(const cache::Cache& cache) {
   const std::vector<cache::KeySummary> summaries = cache.keys();
   const auto case_of = [&](std::size_t i) { return case_by_software(cache, summaries[i].key); };
   make_in_order(summaries.size(), case_of, [&](std::size_t i, Case problem) {
-    LongWork::tell(i, summaries.size());
+    LongWork::report(i, summaries.size());
     cases.push_back(std::move(problem));
   });
   return cases;

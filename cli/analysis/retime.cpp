@@ -26,12 +26,12 @@ using generator::Problem;
 constexpr std::size_t contenders = 2;
 
 /// The requested number of samples.
-void believe(std::span<const Turn* const> turns, int samples, std::vector<cache::Measurement>& measurements,
-             const Bench& bench) {
+void accept_samples(std::span<const Turn* const> turns, int samples,
+                    std::vector<cache::Measurement>& measurements, const Bench& bench) {
   for (std::size_t i = 0; i < measurements.size(); ++i) {
-    std::vector<float>& believed = measurements[i].samples_us;
-    append_samples(turns, i, believed);
-    believed.resize(static_cast<std::size_t>(samples));
+    std::vector<float>& own = measurements[i].samples_us;
+    append_samples(turns, i, own);
+    own.resize(static_cast<std::size_t>(samples));
     bench.conclude(measurements[i]);
   }
 }
@@ -193,7 +193,7 @@ Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
                       .best_us = us,
                       .best_gbs = gbs_of(generator::traffic(bench.problem()).total(), us)});
   }
-  believe(steady_of(turns, references_us), samples, measurements, bench);
+  accept_samples(steady_of(turns, references_us), samples, measurements, bench);
   if (!beside.reference.empty()) beside.references_us = references_us;
   const cache::Environment environment = bench.environment(beside.references_us);
   for (cache::Measurement& measurement : measurements) measurement.environment = environment;

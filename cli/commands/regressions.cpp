@@ -58,7 +58,7 @@ std::list<Case> cases_of(const RegressionOptions& options) {
   std::list<Case> cases;
   const std::vector<cache::KeySummary> summaries = cache.keys();
   for (const cache::KeySummary& summary : summaries) {
-    LongWork::tell(cases.size(), summaries.size());
+    LongWork::report(cases.size(), summaries.size());
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
     problem.measurements = cache.history(problem.key);
     split_since(problem, options.since);

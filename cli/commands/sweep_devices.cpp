@@ -208,7 +208,7 @@ class Lane {
     if (swept.failure) note_failure(shared_, *swept.failure, stops);
     if (stops) shared_.queue.stop();
     if (!stops && swept.is_tuned_elsewhere && !job.waits)
-      shared_.queue.pass_over(job.index);
+      shared_.queue.skip(job.index);
     else
       shared_.queue.finish(job.index);
   }
@@ -262,9 +262,9 @@ std::optional<WorkQueue::Job> WorkQueue::take() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (stopped_) return std::nullopt;
-    for (std::deque<std::size_t>* const list : {&open_, &passed_over_}) {
+    for (std::deque<std::size_t>* const list : {&open_, &skipped_}) {
       if (list->empty()) continue;
-      const Job job{list->front(), list == &passed_over_};
+      const Job job{list->front(), list == &skipped_};
       list->pop_front();
       ++taken_;
       return job;
@@ -280,10 +280,10 @@ void WorkQueue::finish(std::size_t) {
   changed_.notify_all();
 }
 
-void WorkQueue::pass_over(std::size_t job) {
+void WorkQueue::skip(std::size_t job) {
   const std::lock_guard lock(mutex_);
   --taken_;
-  passed_over_.push_back(job);
+  skipped_.push_back(job);
   changed_.notify_all();
 }
 

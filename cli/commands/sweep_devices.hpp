@@ -39,7 +39,7 @@ class WorkQueue {
   /// Each taken job must be passed to one of these once: it is finished; it will be tried again when all others are
   /// finished; or another device will take it.
   void finish(std::size_t job);
-  void pass_over(std::size_t job);
+  void skip(std::size_t job);
   /// \returns false if it was given back before: then it is finished
   [[nodiscard]] bool give_back(std::size_t job);
   /// Hands out no further jobs.
@@ -48,7 +48,7 @@ class WorkQueue {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::size_t> open_, passed_over_;
+  std::deque<std::size_t> open_, skipped_;
   std::set<std::size_t> given_back_;
   std::size_t taken_ = 0;
   bool stopped_ = false;

@@ -83,7 +83,7 @@ class Difference {
     make_in_order(
         list.size(), [&](std::size_t i) { return filled(*list[i]); },
         [&](std::size_t i, Found found) {
-          LongWork::tell(i, list.size());
+          LongWork::report(i, list.size());
           shared += found.shared;
           only_here += found.only_here;
           only_there += found.only_there;

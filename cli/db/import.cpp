@@ -77,7 +77,7 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
     lines.seekg(0);
     cache::visit_export(lines, path,
                         [&](const cache::MeasurementView& measurement, std::string_view identity) {
-                          LongWork::tell(static_cast<std::size_t>(measurements++), announced);
+                          LongWork::report(static_cast<std::size_t>(measurements++), announced);
                           add(measurement, identity);
                         });
   });

@@ -40,9 +40,9 @@ std::string line_of_period(const ReportedPeriod& period, const Redaction& redact
 std::string verdict_badge(const Finding& finding) {
   const tuner::Comparison& winner = finding.winner;
   const std::string verdict(name(winner.verdict));
-  const bool tells = winner.verdict == Verdict::slower || winner.verdict == Verdict::faster;
+  const bool has_changed = winner.verdict == Verdict::slower || winner.verdict == Verdict::faster;
   return fmt::format("<em class=\"verdict {0}\">{0}{1}</em>", verdict,
-                     tells ? fmt::format(" {:+.1f}%", 100 * (winner.ratio - 1)) : "");
+                     has_changed ? fmt::format(" {:+.1f}%", 100 * (winner.ratio - 1)) : "");
 }
 
 std::string interval_html(const tuner::Comparison& comparison) {

@@ -123,7 +123,7 @@ std::string details_of_cause(const Cause& cause, std::size_t number, bool with_d
     ++shown;
   }
   left -= shown;
-  const std::size_t told = cause.problems.size() - static_cast<std::size_t>(counts[Verdict::same]);
+  const std::size_t changed = cause.problems.size() - static_cast<std::size_t>(counts[Verdict::same]);
   std::string html = fmt::format(
       "<details class=\"cause\" id=\"cause-{}\"{}><summary><span>{}</span> {}</summary>\n<div "
       "class=\"details\">\n",
@@ -136,11 +136,11 @@ std::string details_of_cause(const Cause& cause, std::size_t number, bool with_d
         "the ratio</th><th class=\"num\">before</th><th class=\"num\">after</th><th></th></tr></thead><tbody "
         "class=\"sorted\">\n{}</tbody></table></div>\n",
         with_device ? "<th>device</th>" : "", rows);
-  if (shown < told)
+  if (shown < changed)
     html += fmt::format(
         "<p class=\"faint\">The first {} of {} are shown: <code>ce-tune regressions --all</code> lists "
         "all.</p>\n",
-        shown, told);
+        shown, changed);
   if (counts[Verdict::same] > 0)
     html += fmt::format("<p class=\"faint\">{} as fast as before.</p>\n",
                         counted(counts[Verdict::same], "problem"));

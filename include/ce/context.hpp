@@ -46,7 +46,7 @@ enum class Origin : std::uint8_t {
   database,  ///< measured before
   nearest,   ///< the most promising config, by measurements of near problems
   fallback,  ///< a safe default: there were no measurements, and tuning was not possible
-  told,      ///< named by the rank that decides for all ranks, or by use()
+  assigned,  ///< named by the rank that decides for all ranks, or by use()
 };
 
 [[nodiscard]] CE_API std::string_view name(Origin origin) noexcept;

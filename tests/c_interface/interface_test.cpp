@@ -153,7 +153,7 @@ TEST_F(Interface, RunsTheConfigThatAnotherRankChose) {
     ce_plan_destroy(plan);
     if (now == own) continue;
     EXPECT_EQ(now, other);
-    EXPECT_EQ(origin, CE_ORIGIN_TOLD);
+    EXPECT_EQ(origin, CE_ORIGIN_ASSIGNED);
     EXPECT_EQ(ce_use(context, nullptr, other.c_str()), CE_STATUS_INVALID_ARGUMENT);
     return;
   }

@@ -81,7 +81,7 @@ TEST_F(DecidingRanks, AllRunWhatRankZeroRuns) {
   for (Context& context : contexts) {
     const Choice choice = choice_of(context);
     EXPECT_EQ(choice.config, of_rank_0.config);
-    EXPECT_EQ(name(choice.origin), "told");
+    EXPECT_EQ(name(choice.origin), "assigned");
     EXPECT_EQ(choice.key, of_rank_0.key);
   }
 }
@@ -98,11 +98,11 @@ TEST_F(DecidingRanks, OneTunesForAll) {
   const std::uint64_t before = shared_counters().tuned;
   for (const std::string& heard : call(contexts, 1, false)) EXPECT_EQ(heard, "");
   EXPECT_EQ(shared_counters().tuned - before, 2u) << "statistics and merge, each once";
-  const Choice decided = choice_of(contexts.front()), told = choice_of(contexts.back());
-  EXPECT_EQ(told.config, decided.config);
+  const Choice decided = choice_of(contexts.front()), assigned = choice_of(contexts.back());
+  EXPECT_EQ(assigned.config, decided.config);
   EXPECT_GT(decided.row_us, 0);
-  EXPECT_EQ(name(told.origin), "told");
-  EXPECT_EQ(told.row_us, 0) << "this one has measured nothing";
+  EXPECT_EQ(name(assigned.origin), "assigned");
+  EXPECT_EQ(assigned.row_us, 0) << "this one has measured nothing";
 }
 
 TEST_F(DecidingRanks, HearOfItWhereRankZeroCannot) {

@@ -39,7 +39,7 @@ TEST(DeviceList, RefusesWhatNamesNone) {
 TEST(WorkQueue, HandsOutEachJobOnceAndWhatWasPassedOverAtTheEnd) {
   WorkQueue queue(3);
   EXPECT_EQ(queue.take().value().index, 0U);
-  queue.pass_over(0);
+  queue.skip(0);
   const auto second = queue.take().value(), third = queue.take().value();
   EXPECT_EQ(second.index, 1U);
   EXPECT_EQ(third.index, 2U);
