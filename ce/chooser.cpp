@@ -13,6 +13,8 @@
 #include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "tuner/bench.hpp"
+#include "tuner/doubt.hpp"
+#include "tuner/quarantine_reason.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/serving.hpp"
 

@@ -11,6 +11,7 @@
 #include "ce/linear_tensors.hpp"
 #include "generator/linear.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/verify/elements.hpp"
 
 namespace ce {

@@ -14,6 +14,7 @@
 #include "ce/error.hpp"
 #include "runtime/matmul.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/verify/elements.hpp"
 
 namespace ce {

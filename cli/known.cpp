@@ -9,6 +9,7 @@
 #include "base/printable.hpp"
 #include "cache/bundle.hpp"
 #include "ce/error.hpp"
+#include "tuner/quarantine_reason.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::cli {

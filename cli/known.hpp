@@ -12,6 +12,7 @@
 #include "generator/problem.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::cli {
 

@@ -11,24 +11,17 @@
 #include "base/log.hpp"
 #include "ce/error.hpp"
 #include "generator/config.hpp"
-#include "generator/linear.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
+#include "tuner/doubt.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::tuner {
 namespace {
-
-/// The digest of the current templates for the variant in a config text; empty for a variant that no longer exists.
-std::string current_digest(std::string_view config, generator::Operation operation) {
-  try {
-    return generator::template_digest(operation, variant_of(config));
-  } catch (const InvalidArgument&) {
-    return {};
-  }
-}
 
 /// Checks configs against the problem and device of a key.
 class Possible {
@@ -175,8 +168,6 @@ void leave_out_superseded(Counting& counting) {
       measurement = nullptr;
 }
 
-std::string_view variant_in(std::string_view config) { return config.substr(0, config.find('/')); }
-
 /// The measurement that counts for each config, and the configs, best first; no configs if nothing counts.
 struct Ranked {
   Counting counting;
@@ -237,103 +228,8 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
 
 }  // namespace
 
-namespace {
-
-std::string doubt_in(const cache::Environment& all) {
-  const auto environment = [&](const char* name) -> std::string {
-    const auto found = all.find(name);
-    return found == all.end() ? "" : found->second;
-  };
-  std::string doubt = environment("disturbance");
-  const auto add = [&doubt](const std::string& reason) { doubt += (doubt.empty() ? "" : "; ") + reason; };
-  // Power capping is a property of the GPU; protection from heat or a bad supply is not.
-  const std::string throttle = environment("throttle");
-  for (const char* reason : {"thermal", "hardware", "brake"})
-    if (throttle.find(reason) != std::string::npos) {
-      add("clocks were held down: " + throttle);
-      break;
-    }
-  if (const std::string processes = environment("compute_processes");
-      !processes.empty() && processes != "0" && processes != "1")
-    add(processes + " processes were on the GPU");
-  return doubt;
-}
-
-/// Doubts that follow from the environment of a measurement.
-struct Reservations {
-  cache::Environment environment;
-  std::string doubt, cut_short;
-};
-
-/// Cached; valid until the next call.
-const Reservations& reservations_of(const cache::Environment& environment) {
-  // A caller that scans one key asks for the same few environments repeatedly, and copies of an environment share their
-  // values.
-  constexpr std::size_t most = 32;
-  thread_local std::vector<Reservations> recent;
-  thread_local std::size_t oldest = 0;
-  for (const Reservations& known : recent)
-    if (&known.environment.map() == &environment.map()) return known;
-  const auto found = environment.find("cut_short");
-  Reservations made{environment, doubt_in(environment), found == environment.end() ? "" : found->second};
-  if (recent.size() < most) return recent.emplace_back(std::move(made));
-  Reservations& slot = recent[std::exchange(oldest, (oldest + 1) % most)];
-  return slot = std::move(made);
-}
-
-}  // namespace
-
-std::string doubt_of(const cache::Measurement& measurement) {
-  return reservations_of(measurement.environment).doubt;
-}
-
-bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
-  const std::string current = current_digest(measurement.config, operation);
-  return !current.empty() && measurement.template_digest == current;
-}
-
-std::string variant_of(std::string_view config) { return std::string(variant_in(config)); }
-
-std::string_view templates_of(const cache::Measurement& measurement) {
-  return subject_of_race(measurement.key) ? "" : variant_in(measurement.config);
-}
-
-bool has_lost_winner(const cache::Measurement& measurement,
-                     std::span<const cache::Measurement* const> measurements) {
-  if (measurement.stage <= 0 || !subject_of_race(measurement.key)) return false;
-  const auto winner = measurement.environment.find(winner_of_race);
-  return winner != measurement.environment.end() && winner->second != measurement.config &&
-         std::none_of(measurements.begin(), measurements.end(), [&](const cache::Measurement* other) {
-           return other->config == winner->second && other->created_at == measurement.created_at;
-         });
-}
-
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
-
-std::string kept_reason(std::string reason) {
-  constexpr std::size_t longest = std::size_t{64} << 10, longest_mark = 64;
-  if (reason.size() <= longest) return reason;
-  const auto is_inside_character = [&](std::size_t at) {
-    return at < reason.size() && (static_cast<unsigned char>(reason[at]) & 0xC0U) == 0x80U;
-  };
-  std::size_t head = (longest - longest_mark) / 2, tail = reason.size() - head;
-  for (int bytes = 0; bytes < 3 && is_inside_character(head); ++bytes) --head;
-  for (int bytes = 0; bytes < 3 && is_inside_character(tail); ++bytes) ++tail;
-  return fmt::format("{}\n[... {} bytes left out ...]\n{}", std::string_view(reason).substr(0, head),
-                     tail - head, std::string_view(reason).substr(tail));
-}
-
 bool has_final(const std::optional<Decision>& decision) noexcept {
   return decision && (!decision->pinned.empty() || decision->winner.measurement.stage > 0);
-}
-
-std::string cut_short_by(const cache::Measurement& final) {
-  return reservations_of(final.environment).cut_short;
-}
-
-std::string unfinished_because(const cache::Measurement& final) {
-  const Reservations& reservations = reservations_of(final.environment);
-  return reservations.cut_short.empty() ? reservations.doubt : reservations.cut_short;
 }
 
 bool is_finished(const std::optional<Decision>& decision) {
@@ -369,41 +265,6 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   decision.winner = decision.ranking.front();
   decision.reason = reason_of(decision.winner.measurement, ranked.ranking, ranked.tied);
   return decision;
-}
-
-namespace {
-
-constexpr std::string_view before_digest = ", templates ";
-constexpr std::size_t digits_of_maker = 8;
-
-bool has_todays_templates(std::string_view maker) {
-  const std::size_t at = maker.rfind(before_digest);
-  if (at == std::string_view::npos) return true;
-  const auto ends_with = [digits = maker.substr(at + before_digest.size())](const std::string& digest) {
-    return digits == std::string_view(digest).substr(0, digits_of_maker);
-  };
-  return ends_with(generator::linear_template_digest(false)) ||
-         ends_with(generator::linear_template_digest(true));
-}
-
-}  // namespace
-
-std::string maker_with_templates(std::string_view maker, std::string_view template_digest) {
-  return fmt::format("{}{}{}", maker, before_digest, template_digest.substr(0, digits_of_maker));
-}
-
-std::string maker_of_race(std::span<const cache::Measurement> measurements) {
-  // The last final takes precedence over the last attempt.
-  const auto order = [](const cache::Measurement& measurement) {
-    const bool is_final = measurement.outcome == cache::Outcome::measured && measurement.stage > 0;
-    return std::pair<bool, std::string_view>(is_final, measurement.created_at);
-  };
-  const cache::Measurement* last = nullptr;
-  for (const cache::Measurement& measurement : measurements)
-    if (has_todays_templates(measurement.template_digest) &&
-        (last == nullptr || order(measurement) >= order(*last)))
-      last = &measurement;
-  return last == nullptr ? "" : last->template_digest;
 }
 
 std::optional<Decision> decide_race(std::span<const cache::Measurement> measurements,

@@ -32,19 +32,11 @@ struct Decision {
   std::string pinned{};            ///< the person's reason, for a pin; empty if times decided
 };
 
-/// Why a measurement is not trusted, in words: lowered clocks, other processes on the GPU, an unsteady machine. Empty
-/// if there is no reason.
-[[nodiscard]] std::string doubt_of(const cache::Measurement& measurement);
-
 /// Medians whose relative difference is below this are a tie.
 inline constexpr double tie = 0.003;
 
 /// The relative speed-up that another way needs over the default way: less is noise.
 inline constexpr double least_gain = 0.005;
-
-/// Environment names of the default way and of the winner of a race. Absent in a race in which no way was right.
-inline constexpr const char* first_of_race = "first";
-inline constexpr const char* winner_of_race = "winner";
 
 /// The winner among measurements with current templates, of configs that can work for their key: other entries of an
 /// import or an edited database are ignored. Parses the texts of configs, once: later code gets a Config. Configs of
@@ -89,47 +81,11 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
 /// Decides among all measurements of one key.
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements);
 
-/// The variant of a config text.
-[[nodiscard]] std::string variant_of(std::string_view config);
-
-/// The part of a measurement's origin that its template digest depends on: its variant; "" for a race, all of whose
-/// ways have one maker.
-[[nodiscard]] std::string_view templates_of(const cache::Measurement& measurement);
-
-/// Whether it belongs to the final of a race whose winner is missing, which a damaged database has lost: a way that was
-/// beaten must not win instead.
-/// \param measurements  measurements of its key
-[[nodiscard]] bool has_lost_winner(const cache::Measurement& measurement,
-                                   std::span<const cache::Measurement* const> measurements);
-
-/// The first line of a reason: compilers' messages are long.
-[[nodiscard]] std::string first_line(std::string_view text);
-/// A reason as it is stored with a quarantine: if it exceeds 64 KiB, its beginning and end, with a line between them
-/// that gives the length of the rest. Every import accepts it.
-[[nodiscard]] std::string kept_reason(std::string reason);
-
 /// Whether it was timed in turns with others. A search writes that at its end, even an early one; such a config may
 /// serve.
 [[nodiscard]] bool has_final(const std::optional<Decision>& decision) noexcept;
 
-/// Why a search ended early: its budget or slow compilers left too few configs. Empty if it did not.
-[[nodiscard]] std::string cut_short_by(const cache::Measurement& final);
-
-/// Why the search of this final should continue: it was cut short, or its measurements are in doubt. Empty if it is
-/// finished.
-[[nodiscard]] std::string unfinished_because(const cache::Measurement& final);
-
 /// Whether the winner's search is finished. An unfinished one serves, is marked, and is continued by the next search.
 [[nodiscard]] bool is_finished(const std::optional<Decision>& decision);
-
-/// Whether the measurement was made with this program's templates.
-[[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
-
-/// The maker of a race of kernels of this library: it includes the digest of their templates, so that a change makes a
-/// new version.
-[[nodiscard]] std::string maker_with_templates(std::string_view maker, std::string_view template_digest);
-
-/// The maker of a race's last final with current templates; empty if there is none.
-[[nodiscard]] std::string maker_of_race(std::span<const cache::Measurement> measurements);
 
 }  // namespace ce::tuner

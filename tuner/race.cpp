@@ -14,6 +14,7 @@
 #include "tuner/bench.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {

@@ -23,6 +23,7 @@
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::tuner {
 namespace {

@@ -8,7 +8,9 @@
 
 #include "ce/error.hpp"
 #include "generator/source.hpp"
+#include "tuner/doubt.hpp"
 #include "tuner/key.hpp"
+#include "tuner/quarantine_reason.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/serving.hpp"
 #include "tuner/statistics.hpp"

@@ -12,6 +12,7 @@
 #include "cli/known.hpp"
 #include "cli/long_work.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/doubt.hpp"
 
 namespace ce::cli {
 namespace {

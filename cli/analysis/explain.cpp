@@ -15,6 +15,7 @@
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {

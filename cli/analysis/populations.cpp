@@ -17,7 +17,9 @@
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/doubt.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {

@@ -20,6 +20,8 @@
 #include "runtime/workers/process.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::cli {
 namespace {

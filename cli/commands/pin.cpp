@@ -19,6 +19,8 @@
 #include "generator/config.hpp"
 #include "generator/variant.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/maker.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::cli {
 namespace {

@@ -23,6 +23,7 @@
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::cli {
 namespace {

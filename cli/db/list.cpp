@@ -23,6 +23,7 @@
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/doubt.hpp"
 
 namespace ce::cli {
 namespace {

@@ -15,6 +15,8 @@
 #include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "tuner/maker.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::cli {
 namespace {

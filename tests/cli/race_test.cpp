@@ -11,6 +11,7 @@
 #include "generator/linear.hpp"
 #include "tests/cli/db_fixture.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::cli {
 namespace {

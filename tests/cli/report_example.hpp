@@ -10,6 +10,7 @@
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::cli::test {
 

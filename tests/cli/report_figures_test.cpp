@@ -12,6 +12,7 @@
 #include "cli/report/width_plot.hpp"
 #include "tests/cli/report_example.hpp"
 #include "tests/cli/xml.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::cli {
 namespace {

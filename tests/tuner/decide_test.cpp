@@ -15,6 +15,8 @@
 #include "generator/variant.hpp"
 #include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/doubt.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/statistics.hpp"
 #include "tuner/turns.hpp"
 

@@ -21,7 +21,9 @@
 #include "tests/tuner/device_decorator.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/doubt.hpp"
 #include "tuner/key.hpp"
+#include "tuner/maker.hpp"
 
 namespace ce::tuner {
 namespace {

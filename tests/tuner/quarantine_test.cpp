@@ -9,6 +9,7 @@
 #include "tests/tuner/device_decorator.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/quarantine_reason.hpp"
 
 namespace ce::test {
 namespace {

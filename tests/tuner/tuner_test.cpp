@@ -13,6 +13,7 @@
 #include "ce/error.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/bench.hpp"
+#include "tuner/maker.hpp"
 #include "tuner/search.hpp"
 #include "tuner/verify/trial.hpp"
 #include "tuner/verify/verify.hpp"
