@@ -68,7 +68,10 @@ struct CrossEntropyOption {
   bool (*takes)(float amount);     ///< whether an amount is valid
   std::string_view expected;       ///< describes valid amounts
   bool of_classes = false;         ///< only valid with class indices
-  bool of_losses = false;          ///< changes nothing in the statistics of one rank's columns
+  /// Changes nothing in the statistics of one rank's columns: cross_entropy_shard leaves it out.
+  bool unused_by_shards = false;
+  bool CrossEntropyFlags::*saved =
+      nullptr;  ///< the input that cross_entropy_backward requires with it, or null
   Trials trials;
   std::string_view flag, help;  ///< name and help of the command's flag
 
@@ -108,7 +111,7 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 0x1p60f; },
      .expected = "0 to 2^60",
-     .of_losses = true,
+     .unused_by_shards = true,
      .trials = {1e-2f, 1e-4f, 1e-4f},
      .flag = "--z-loss",
      .help = "Add logsumexp squared, times an amount"},
@@ -144,7 +147,8 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .takes = [](float amount) { return amount >= 0 && amount <= 16; },
      .expected = "0 to 16",
      .of_classes = true,
-     .of_losses = true,
+     .unused_by_shards = true,
+     .saved = &CrossEntropyFlags::saved_logprob,
      .trials = {1, 1, 1},
      .flag = "--token-scaling",
      .help = "Multiply each row by its target's probability, to a power"},
@@ -320,18 +324,18 @@ struct CrossEntropyInput {
   bool of_gradient = false;     ///< only valid if the gradient of the logits is written
   bool of_backward = false;     ///< only valid for cross_entropy_backward
   bool of_mean = false;         ///< only valid with the reduction mean
-  bool of_loss = false;         ///< only valid for losses without gradient and smoothing
+  bool of_loss_alone = false;   ///< only valid for losses without gradient and smoothing
   bool of_shards = false;       ///< changes which statistics a shard writes
   std::string_view flag, help;  ///< name and help of the command's flag
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   /// Describes the problems that the input is valid for.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
-    return of_backward   ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
-           : of_gradient ? "a gradient of cross entropy"
-           : of_mean     ? "the reduction mean of cross entropy"
-           : of_loss     ? "losses of class indices without gradient and smoothing"
-                         : "cross entropy";
+    return of_backward     ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
+           : of_gradient   ? "a gradient of cross entropy"
+           : of_mean       ? "the reduction mean of cross entropy"
+           : of_loss_alone ? "losses of class indices without gradient and smoothing"
+                           : "cross entropy";
   }
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
@@ -416,7 +420,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .member = {.of_forward = &CrossEntropy::Tensors::given_lse},
      .argument = argument_of(&CrossEntropyFlags::lse_out),
      .of_classes = true,
-     .of_loss = true,
+     .of_loss_alone = true,
      .flag = "--given-lse",
      .help = "Compute losses from the targets' logits and given logsumexps"},
 }};
@@ -460,6 +464,11 @@ static_assert(cross_entropy_options.size() <= most_amounts);
 /// Finds the option of a field, which must have one.
 [[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
   return cross_entropy_options[index_of(field)];
+}
+
+/// Finds the input of a field, which must be one.
+[[nodiscard]] constexpr const CrossEntropyInput& input_of(bool CrossEntropyFlags::*field) noexcept {
+  return cross_entropy_inputs[index_in<cross_entropy_inputs>(field)];
 }
 
 /// The amounts of all options; by default all are off.
