@@ -91,7 +91,7 @@ struct CrossEntropyOption {
   return amount >= 0x1p-60f && amount <= 0x1p60f;
 }
 
-inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
+inline constexpr auto cross_entropy_options = std::to_array<CrossEntropyOption>({
     {.of_forward = &CrossEntropy::label_smoothing,
      .of_backward = &CrossEntropyBackward::label_smoothing,
      .name = "label_smoothing",
@@ -152,7 +152,7 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .trials = {1, 1, 1},
      .flag = "--token-scaling",
      .help = "Multiply each row by its target's probability, to a power"},
-}};
+});
 
 /// The member of a tensor in each operation, null if the operation has no such tensor. Type is Tensor or ConstTensor.
 template <class Type>
@@ -211,7 +211,7 @@ struct CrossEntropyOutput {
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
+inline constexpr auto cross_entropy_outputs = std::to_array<CrossEntropyOutput>({
     {.field = &CrossEntropyFlags::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss_out",
@@ -276,7 +276,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .of_all_classes = true,
      .flag = "--hit",
      .help = "Write whether the first largest class of each row is the target"},
-}};
+});
 
 /// The index of a field's row in a table that has it.
 template <const auto& table>
@@ -340,7 +340,7 @@ struct CrossEntropyInput {
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
+inline constexpr auto cross_entropy_inputs = std::to_array<CrossEntropyInput>({
     {.field = &CrossEntropyFlags::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
@@ -423,7 +423,7 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .of_loss_alone = true,
      .flag = "--given-lse",
      .help = "Compute losses from the targets' logits and given logsumexps"},
-}};
+});
 
 [[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyInput& input) noexcept {
   return input.argument;
