@@ -62,7 +62,8 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
     const float amount = operation.*option.template of<CrossEntropyOrBackward>();
     if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
     if (option.of_classes && problem.probabilities && amount != option.neutral)
-      throw InvalidArgument(option.name, fmt::to_string(amount), "0, because target holds probabilities");
+      throw InvalidArgument(option.name, fmt::to_string(amount),
+                            fmt::format("{}, because target holds probabilities", option.neutral));
     problem.has.*option.field = amount != option.neutral;
     arguments.amounts[generator::index_of(option)] = amount;
   });
@@ -302,8 +303,11 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
     problem.loss_dtype = tensors.upstream.dtype;
   }
   bind_inputs(tensors, vectors, request);
-  if (problem.has.token_scaling && !problem.has.saved_logprob)
-    refuse_missing("logprob", "the logprob that CrossEntropy wrote, because token_scaling is set");
+  if (const auto* option = generator::option_without_saved_input(problem); option != nullptr) {
+    const std::string_view saved = generator::input_of(option->saved).tensor;
+    refuse_missing(saved,
+                   fmt::format("the {} that CrossEntropy wrote, because {} is set", saved, option->name));
+  }
   if (generator::reads_entropy(problem)) {
     check_dtype("entropy", tensors.entropy, DType::f32, "with entropy_upstream");
     vectors.bind("entropy", tensors.entropy, problem.rows, false);

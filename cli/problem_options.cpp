@@ -305,6 +305,10 @@ void check(const ProblemOptions& options, std::span<const Problem> problems) {
       throw InvalidArgument(option.option,
                             option.value == "given" ? std::string(option.value) : in_quotes(option.value),
                             option.expected);
+  for (const Problem& problem : problems)
+    if (const auto* option = generator::option_without_saved_input(problem); option != nullptr)
+      throw InvalidArgument(generator::input_of(option->saved).flag, "missing",
+                            fmt::format("with {} of {}", option->flag, name(problem.operation)));
   try {
     for (const Problem& problem : problems) generator::validate(problem);
   } catch (const InvalidArgument& error) {

@@ -115,6 +115,18 @@ std::string names_of(std::span<const NamedTensor> tensors) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// Names the flag without which the problem lacks a tensor; empty if no flag adds it.
+std::string with_flag(std::string_view tensor, const Problem& problem) {
+  const auto flag_of = [&](const auto& rows) {
+    for (const auto& row : rows)
+      if (row.tensor == tensor && row.is_possible(problem)) return row.flag;
+    return std::string_view();
+  };
+  std::string_view flag = flag_of(generator::cross_entropy_outputs);
+  if (flag.empty()) flag = flag_of(generator::cross_entropy_inputs);
+  return flag.empty() ? "" : fmt::format(", and {} with {}", tensor, flag);
+}
+
 }  // namespace
 
 std::vector<NamedTensor> tensors_of(const Problem& problem) {
@@ -138,7 +150,7 @@ bool is_stream(const std::string& path) {
   return fs::is_other(path, error);
 }
 
-std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
+std::map<std::string, std::string> files_of(const std::vector<std::string>& texts, const Problem& problem,
                                             std::span<const NamedTensor> tensors) {
   std::map<std::string, std::string> files;
   for (const std::string& text : texts) {
@@ -147,9 +159,9 @@ std::map<std::string, std::string> files_of(const std::vector<std::string>& text
     const bool known =
         std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
     if (sign == std::string::npos || sign + 1 == text.size() || !known)
-      throw InvalidArgument(
-          "TENSOR=FILE", in_quotes(text),
-          fmt::format("a tensor of the problem and a file; its tensors are {}", names_of(tensors)));
+      throw InvalidArgument("TENSOR=FILE", in_quotes(text),
+                            fmt::format("a tensor of the problem and a file; its tensors are {}{}",
+                                        names_of(tensors), known ? "" : with_flag(name, problem)));
     if (!files.emplace(name, text.substr(sign + 1)).second)
       throw InvalidArgument("TENSOR=FILE", in_quotes(text), fmt::format("one file for {}", name));
   }

@@ -32,9 +32,11 @@ struct NamedTensor {
 [[nodiscard]] std::vector<NamedTensor> tensors_of(const generator::Problem& problem);
 
 /// Paths by tensor, parsed from texts such as "logits=x.bin".
+/// \param tensors  tensors_of() the problem
 /// \throws InvalidArgument for an invalid text, an unknown tensor, a repeated one, an input without a file, an output
 /// in the file of another tensor, and if there is no output
 [[nodiscard]] std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
+                                                          const generator::Problem& problem,
                                                           std::span<const NamedTensor> tensors);
 
 /// Whether it is a pipe or a device, which has no stored contents.

@@ -373,9 +373,8 @@ void validate(const Problem& problem) {
     only(problem.has.*output.field, output.is_possible(problem), output.word, "only with " + needed);
   }
   only(problem.upstream != Upstream::one, problem.gradient, "upstream", "only with a gradient");
-  if (problem.operation == Operation::cross_entropy_backward && problem.has.token_scaling &&
-      !problem.has.saved_logprob)
-    throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
+  if (const CrossEntropyOption* option = option_without_saved_input(problem); option != nullptr)
+    throw InvalidArgument(input_of(option->saved).word, "unset", fmt::format("set with {}", option->word));
   if (always_has_gradient(problem.operation) && !problem.gradient)
     throw InvalidArgument("gradient", "unset",
                           fmt::format("set, because {} writes the gradient", name(problem.operation)));

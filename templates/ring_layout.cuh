@@ -46,7 +46,7 @@ CE_HOST_DEVICE constexpr int finalized_bytes(bool entropy_upstream) {
 struct RingLayout {
   RingRoles roles;
   int inputs, slice_vectors, cluster;
-  int stages;              ///< stages of the ring beyond one slice; config::stages
+  int stages;              ///< stages of the ring beyond one slice (ring_stages() has all); config::stages
   int bytes_of_message;    ///< message_bytes()
   int bytes_of_finalized;  ///< finalized_bytes(); 0 without a finalizing warp
   long long weight_bytes;  ///< RowShape::weight_bytes(), or 0
@@ -72,6 +72,7 @@ struct RingLayout {
   /// Slots for messages about a row.
   CE_HOST_DEVICE constexpr int messages() const { return cluster * roles.team_warps; }
 
+  /// A stage holds one chunk of each input, in vectors of 16 bytes. It has two mbarriers.
   CE_HOST_DEVICE constexpr long long bytes() const {
     const long long barriers = 2ll * ring_stages() + message_slots() + queue_slots();
     const long long ring = 16ll * ring_stages() * inputs * roles.chunk_vectors;

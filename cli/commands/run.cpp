@@ -125,7 +125,7 @@ TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const
 ExitCode run(const RunOptions& options) {
   const generator::Problem problem = one_problem_of(options.problem, options.amounts);
   const std::vector<NamedTensor> tensors = tensors_of(problem);
-  const Files files = files_of(options.tensors, tensors);
+  const Files files = files_of(options.tensors, problem, tensors);
   const TensorBytes inputs = read_inputs(tensors, files);
   std::vector<const NamedTensor*> wanted;
   for (const NamedTensor& tensor : tensors)

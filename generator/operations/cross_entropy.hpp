@@ -68,7 +68,10 @@ struct CrossEntropyOption {
   bool (*takes)(float amount);     ///< whether an amount is valid
   std::string_view expected;       ///< describes valid amounts
   bool of_classes = false;         ///< only valid with class indices
-  bool of_losses = false;          ///< changes nothing in the statistics of one rank's columns
+  /// Changes nothing in the statistics of one rank's columns: cross_entropy_shard leaves it out.
+  bool unused_by_shards = false;
+  bool CrossEntropyFlags::*saved =
+      nullptr;  ///< the input that cross_entropy_backward requires with it, or null
   Trials trials;
   std::string_view flag, help;  ///< name and help of the command's flag
 
@@ -88,7 +91,7 @@ struct CrossEntropyOption {
   return amount >= 0x1p-60f && amount <= 0x1p60f;
 }
 
-inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
+inline constexpr auto cross_entropy_options = std::to_array<CrossEntropyOption>({
     {.of_forward = &CrossEntropy::label_smoothing,
      .of_backward = &CrossEntropyBackward::label_smoothing,
      .name = "label_smoothing",
@@ -108,7 +111,7 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 0x1p60f; },
      .expected = "0 to 2^60",
-     .of_losses = true,
+     .unused_by_shards = true,
      .trials = {1e-2f, 1e-4f, 1e-4f},
      .flag = "--z-loss",
      .help = "Add logsumexp squared, times an amount"},
@@ -144,11 +147,12 @@ inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
      .takes = [](float amount) { return amount >= 0 && amount <= 16; },
      .expected = "0 to 16",
      .of_classes = true,
-     .of_losses = true,
+     .unused_by_shards = true,
+     .saved = &CrossEntropyFlags::saved_logprob,
      .trials = {1, 1, 1},
      .flag = "--token-scaling",
      .help = "Multiply each row by its target's probability, to a power"},
-}};
+});
 
 /// The member of a tensor in each operation, null if the operation has no such tensor. Type is Tensor or ConstTensor.
 template <class Type>
@@ -207,7 +211,7 @@ struct CrossEntropyOutput {
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
+inline constexpr auto cross_entropy_outputs = std::to_array<CrossEntropyOutput>({
     {.field = &CrossEntropyFlags::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss_out",
@@ -272,7 +276,7 @@ inline constexpr std::array<CrossEntropyOutput, 7> cross_entropy_outputs{{
      .of_all_classes = true,
      .flag = "--hit",
      .help = "Write whether the first largest class of each row is the target"},
-}};
+});
 
 /// The index of a field's row in a table that has it.
 template <const auto& table>
@@ -320,23 +324,23 @@ struct CrossEntropyInput {
   bool of_gradient = false;     ///< only valid if the gradient of the logits is written
   bool of_backward = false;     ///< only valid for cross_entropy_backward
   bool of_mean = false;         ///< only valid with the reduction mean
-  bool of_loss = false;         ///< only valid for losses without gradient and smoothing
+  bool of_loss_alone = false;   ///< only valid for losses without gradient and smoothing
   bool of_shards = false;       ///< changes which statistics a shard writes
   std::string_view flag, help;  ///< name and help of the command's flag
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept;
   /// Describes the problems that the input is valid for.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
-    return of_backward   ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
-           : of_gradient ? "a gradient of cross entropy"
-           : of_mean     ? "the reduction mean of cross entropy"
-           : of_loss     ? "losses of class indices without gradient and smoothing"
-                         : "cross entropy";
+    return of_backward     ? of_classes ? "class indices of cross_entropy_backward" : "cross_entropy_backward"
+           : of_gradient   ? "a gradient of cross entropy"
+           : of_mean       ? "the reduction mean of cross entropy"
+           : of_loss_alone ? "losses of class indices without gradient and smoothing"
+                           : "cross entropy";
   }
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept;
 };
 
-inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
+inline constexpr auto cross_entropy_inputs = std::to_array<CrossEntropyInput>({
     {.field = &CrossEntropyFlags::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
@@ -416,10 +420,10 @@ inline constexpr std::array<CrossEntropyInput, 8> cross_entropy_inputs{{
      .member = {.of_forward = &CrossEntropy::Tensors::given_lse},
      .argument = argument_of(&CrossEntropyFlags::lse_out),
      .of_classes = true,
-     .of_loss = true,
+     .of_loss_alone = true,
      .flag = "--given-lse",
      .help = "Compute losses from the targets' logits and given logsumexps"},
-}};
+});
 
 [[nodiscard]] constexpr std::size_t argument_of(const CrossEntropyInput& input) noexcept {
   return input.argument;
@@ -460,6 +464,11 @@ static_assert(cross_entropy_options.size() <= most_amounts);
 /// Finds the option of a field, which must have one.
 [[nodiscard]] constexpr const CrossEntropyOption& option_of(bool CrossEntropyFlags::*field) noexcept {
   return cross_entropy_options[index_of(field)];
+}
+
+/// Finds the input of a field, which must be one.
+[[nodiscard]] constexpr const CrossEntropyInput& input_of(bool CrossEntropyFlags::*field) noexcept {
+  return cross_entropy_inputs[index_in<cross_entropy_inputs>(field)];
 }
 
 /// The amounts of all options; by default all are off.

@@ -29,18 +29,26 @@ constexpr bool CrossEntropyInput::is_possible(const Problem& problem) const noex
          !(of_classes && problem.probabilities) && !(of_gradient && !problem.gradient) &&
          !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
          !(of_mean && problem.reduction != Reduction::mean) &&
-         !(of_loss &&
+         !(of_loss_alone &&
            (problem.operation != Operation::cross_entropy || problem.gradient || problem.has.smoothing));
 }
 constexpr std::int64_t CrossEntropyInput::elements(const Problem& problem) const noexcept {
   return of_rows ? problem.rows : 1;
 }
 
-/// Skips the rules that concern losses alone, for cross_entropy_shard.
+/// Removes what only the losses depend on, which cross_entropy_shard does not compute.
 constexpr void leave_out_results(Problem& problem) noexcept {
   problem.reduction = Reduction::none;
   for (const CrossEntropyOption& option : cross_entropy_options)
-    if (option.of_losses) problem.has.*option.field = false;
+    if (option.unused_by_shards) problem.has.*option.field = false;
+}
+
+/// The option of cross_entropy_backward whose saved input the problem lacks; null if it lacks none.
+constexpr const CrossEntropyOption* option_without_saved_input(const Problem& problem) noexcept {
+  if (problem.operation != Operation::cross_entropy_backward) return nullptr;
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    if (option.saved != nullptr && problem.has.*option.field && !(problem.has.*option.saved)) return &option;
+  return nullptr;
 }
 
 }  // namespace ce::generator

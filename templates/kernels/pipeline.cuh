@@ -6,11 +6,14 @@
 //
 //     loader    | row s, chunk 3      bulk loads into stages that reducers and writers have read
 //     reducers  | row s, chunk 1      read a chunk as it lands; after the last one publish their statistics to all blocks
-//     writers   | row r, chunk 2      have the statistics of all blocks: outputs
+//     writers   | row s - 1, chunk 2  have the statistics of all blocks: outputs
 //
 // So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
 // A cluster of 16 leaves multiprocessors idle, and is for rows that 8 blocks cannot hold. Needs sm_90. Moves 1
-// read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and writers come next.
+// read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and writers come next. A soft cap and
+// weights of all classes are left to pipeline_decoupled.
+//
+// A chunk has `tile` elements; the ring holds the chunks of one slice and `stages` more.
 //
 // axis warps = 17 21 25
 // axis vec = 4 8
@@ -30,8 +33,8 @@ using PipelineRing = Ring<pipeline_roles(config::warps, config::tile / config::v
 CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
   constexpr int team = PipelineRing::team, team_warps = team / lanes;
   const int warp = block.rank * team_warps + thread / lanes;
-  int result_writer =
-      0;  // the warp that stores the row's results; warps alternate, since it falls behind by that
+  // The warp that stores the row's losses and the like. Warps alternate, since storing delays the one that does it.
+  int result_writer = 0;
   PipelineRing::Stage stage;
   PipelineRing::RowQueue queue;
   PipelineRing::ClusterReduction reduction;
@@ -48,7 +51,7 @@ CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
     Edge<problem::Element> edge{block.edge_column(slice, thread)};
     edge.template read<Load::ca>(slice.row, operation.padding());
     float value = 0.f;
-    const bool constant = operation.constant(value);
+    const bool constant = operation.constant(value);  // an ignored row: all outputs are `value`
     if (!constant) operation.prepare(batch);
     prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
     reduction.receive(block, operation, constant);
@@ -66,8 +69,9 @@ CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
     }
     prefetch.look_up(block.arguments);
     write_edge<config::store>(operation, slice.row, edge, constant, value);
-    operation.store_row_results();  // late: it would delay the chunks
+    operation.store_row_results();  // not earlier: it would delay the chunks
     if (constant) continue;
+    // write_outputs() treats the target as any class; the exact output of its column replaces that.
     correct_target<config::store, team>(operation, slice.row, slice.partition, slice.begin, slice.end, thread,
                                         edge);
   }

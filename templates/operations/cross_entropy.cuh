@@ -130,7 +130,7 @@ struct CrossEntropy : OperationDefaults {
     float of_all;         ///< sum over the classes of w (lse - z), or of w p' (lse - z)
     float logprob = 0.f;  ///< log-probability of the target
     float entropy = 0.f;
-    float factor = 1.f;  ///< of loss and gradient: the row's weight times the token scaling
+    float factor = 1.f;  ///< of loss and gradient: the row's weight times the token scaling; not factor()
   } total;
   Probability probability;
   float at_target, per_class, per_probability;  ///< the latter two in the units of slopes
@@ -319,7 +319,7 @@ struct CrossEntropy : OperationDefaults {
 
  protected:
   CE_DEVICE void finalize_row(const Stats& stats) {
-    // Whole warps are done if the rest is for store_row_results() only.
+    // Without a gradient, the rest is only for the row's results, which the leader stores.
     if (!has_output && !leader) return;
     float weights = class_count(arguments);  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
@@ -411,6 +411,7 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (problem::probabilities) {
       set_probability(max, sum, share, weights * per_probability + z_part);
     } else {
+      // The amplitude's parts: of the target's term, of smoothing, and (z_part) of the z-loss and lse.
       const float hard = (1.f - e) * prefetch.weight * per_weight * up;
       const float smooth = problem::smoothing ? per_class * weights : 0.f;
       const float amplitude = hard + smooth + z_part, own_class = per_class * prefetch.weight;

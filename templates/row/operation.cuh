@@ -10,11 +10,12 @@
 //   Element, Stats                 of the inputs; the statistics (stats.cuh) that a row is reduced to
 //   reduces, has_output            the row is read before its outputs are known; something is written per element
 //   padding()                      the value of elements beyond the row
-//   factor()                       of the exponents
+//   factor()                       exponents are factor() x (u - maximum), to the base of exponent.cuh
 //   maximum_of(tile)               the largest exponent of the tile, before the factor; where Stats has exponentials
-//   add(stats, tile)               adds the tile to statistics whose maximum is not smaller. Whether the tile is simple
+//   add(stats, tile)               adds the tile to statistics whose maximum is not smaller; returns whether the tile is simple
 //   finalize(stats)                of the whole row: outputs and results are known from here on
-//   simple(tile), fast()           whether apply<true> is right for the tile; and for the row
+//   simple(tile), fast()           apply<true>, the cheaper form, is right for the tile; and for the row. A tile is not simple
+//                                  if some of its logits are too large for the short form of a soft cap (logits.cuh)
 //   apply<fast>(elements, column)  the outputs of these columns
 //
 // and, with defaults for operations that have no such thing:

@@ -345,6 +345,25 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect(loss_with("--scale", "much"), 2, "--scale is \"much\"; expected a number", "cross_entropy");
   expect(loss_with("--z-loss", "1e50"), 2, "--z-loss is \"1e50\"; expected a number", "cross_entropy");
   expect(loss_with("--ignore-index", "99999999999999999999"), 2, "--ignore-index is", "cross_entropy");
+  // A tensor of another problem names the flag that adds it.
+  const auto beside_loss = [&](const std::string& word) {
+    std::vector<std::string> words = loss;
+    words.push_back(word);
+    return words;
+  };
+  expect(beside_loss(to("logprob")), 2,
+         "its tensors are logits, target, loss, grad, and logprob with --logprob\n", "cross_entropy");
+  expect(beside_loss(to("row_scale")), 2, "loss, grad, and row_scale with --row-scales\n", "cross_entropy");
+  expect(beside_loss(to("input")), 2, "its tensors are logits, target, loss, grad\n", "cross_entropy");
+  const std::vector<std::string> backward{logits, file("target", DType::i64, target),
+                                          file("lse", DType::f32, target), to("grad")};
+  std::vector<std::string> scaled = backward, with_logprob = backward;
+  scaled.insert(scaled.end(), {"--token-scaling", "1"});
+  expect(scaled, 2, "--saved-logprob is missing; expected with --token-scaling of cross_entropy_backward\n",
+         "cross_entropy_backward");
+  with_logprob.push_back(to("logprob"));
+  expect(with_logprob, 2, "its tensors are logits, target, lse, grad, and logprob with --saved-logprob\n",
+         "cross_entropy_backward");
   std::vector<std::string> one_file = loss;
   one_file.push_back("grad=" + (folder() / "." / "loss").string());
   expect(one_file, 2, "expected a different file from that of", "cross_entropy");

@@ -53,16 +53,14 @@ bool make_valid(Problem& problem) {
     problem.batched = problem.strided = false;
     problem.alignment = generator::Alignment::vector;
   }
-  if (problem.operation == Operation::cross_entropy_shard) {
-    problem.reduction = Reduction::none;
-    problem.has.z_loss = problem.has.token_scaling = false;
-  }
+  if (problem.operation == Operation::cross_entropy_shard) leave_out_results(problem);
   if (!problem.gradient) problem.upstream = generator::Upstream::one;
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
     if (!input.is_possible(problem)) problem.has.*input.field = false;
-  if (problem.probabilities) problem.has.token_scaling = false;
-  if (problem.has.token_scaling && problem.operation == Operation::cross_entropy_backward)
-    problem.has.saved_logprob = true;
+  for (const generator::CrossEntropyOption& option : generator::cross_entropy_options)
+    if (option.of_classes && problem.probabilities) problem.has.*option.field = false;
+  if (const auto* option = option_without_saved_input(problem); option != nullptr)
+    problem.has.*option->saved = true;
   if (!has_output(problem)) problem.in_place = false;
   if (problem.strided) problem.alignment = generator::Alignment::vector;
   try {

@@ -92,11 +92,9 @@ void draw_options(Problem& problem, Random& random) {
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
     problem.has.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
   problem.has.given_lse |= given_lse;
-  if (!forward) {
-    problem.has.saved_logprob |=
-        problem.has.token_scaling && problem.operation == Operation::cross_entropy_backward;
-    return;
-  }
+  if (const auto* option = option_without_saved_input(problem); option != nullptr)
+    problem.has.*option->saved = true;
+  if (!forward) return;
   if (shard) {
     leave_out_results(problem);
     problem.loss_dtype = DType::f32;
