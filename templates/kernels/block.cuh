@@ -56,10 +56,11 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   if constexpr (Operation::reduces) {
     rescale_to(operation, stats, tile);
     if constexpr (!Partition::whole) rescale_to(operation, stats, edge);
-    rescale_warp(stats, operation.factor());
+    rescale_warp(stats, operation.exponent_factor());
     operation.add(stats, tile);
     if constexpr (!Partition::whole) operation.add(stats, edge);
-    stats = block_merge<config::warps, true>(stats, shared_memory<Shared>().warp_stats, operation.factor());
+    stats = block_merge<config::warps, true>(stats, shared_memory<Shared>().warp_stats,
+                                             operation.exponent_factor());
   }
   operation.finalize(stats);
   operation.store_row_results();

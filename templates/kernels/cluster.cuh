@@ -106,9 +106,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     if constexpr (Operation::caps && Operation::has_output)  // used later by the same thread
       tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
   }
-  stats = block_merge(stats, shared.warp_stats, operation.factor());
+  stats = block_merge(stats, shared.warp_stats, operation.exponent_factor());
   if constexpr (config::cluster > 1) cluster_wait();
-  operation.finalize(shared.over_cluster.merge(stats, operation.factor()));
+  operation.finalize(shared.over_cluster.merge(stats, operation.exponent_factor()));
   operation.store_row_results();
 
   if constexpr (Operation::has_output) {

@@ -164,7 +164,7 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   };
 
   // The targets are available before the losses. Reading many targets again would take longer than it saves.
-  const bool counts_ahead = counts && (!losses_tell || arguments.rows <= most_rows_counted_ahead);
+  const bool counts_ahead = counts && (!losses_mark_counted || arguments.rows <= most_rows_counted_ahead);
   float z_loss = 0.f, weight = 0.f;
   if (counts_ahead) count = block_sum(count_rows(arguments), shared.count);
   if constexpr (counts && weighted_mean) weight = block_sum(weigh_rows(arguments), shared.sum);

@@ -116,7 +116,7 @@ CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
       if (chunk + 1 < chunks) ahead = all.read_when_filled(chunk + 1, stage);
       if (!constant) extend(operation, stats, tile);
     }
-    reduction.publish(block, warp, warp_merge(stats, operation.factor()), target_logit);
+    reduction.publish(block, warp, warp_merge(stats, operation.exponent_factor()), target_logit);
     if (is_first) batch = Operation::BatchScalars(block.arguments);  // late: no wait for ce_count before this
     is_first = false;
     if (!constant) operation.prepare(batch);

@@ -80,7 +80,7 @@ CE_KERNEL(ce_partial, 32 * ce::config::warps) {
     if constexpr (!Partition::whole) extend(operation, stats, edge);
     over_slice(row, partition, begin, end, operation.padding(),
                [&](SliceTile& tile) { extend(operation, stats, tile); });
-    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.factor());
+    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.exponent_factor());
   }
   step_wait();  // no kernel of a call ends before earlier ones
   if (thread_index() == 0) {
@@ -115,11 +115,11 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   for (int i = 0; i < (config::split + lanes - 1) / lanes; ++i) {
     const int other = i * lanes + lane_index();
     if (other < config::split)
-      stats.merge(partial_of(arguments, index * config::split + other).stats, operation.factor());
+      stats.merge(partial_of(arguments, index * config::split + other).stats, operation.exponent_factor());
   }
   operation.prepare();
   operation.set_target(partial_of(arguments, index * config::split).target_logit);
-  operation.finalize(warp_merge(stats, operation.factor()));
+  operation.finalize(warp_merge(stats, operation.exponent_factor()));
   operation.store_row_results();
   if constexpr (Operation::has_output) {
     over_slice(row, partition, begin, end, operation.padding(), [&](SliceTile& tile) {

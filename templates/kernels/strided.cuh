@@ -87,7 +87,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
         Classes classes(row, begin, operation.padding());
         extend(operation, of_group, classes);
       }
-      stats.merge(of_group, operation.factor());
+      stats.merge(of_group, operation.exponent_factor());
     }
     Shared& shared = shared_memory<Shared>();
     shared.warp_stats[warp_index()][lane_index()].assign(stats);
@@ -97,7 +97,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     stats = {};
 #pragma unroll 1
     for (int warp = 0; warp < config::warps; ++warp)
-      stats.merge(shared_memory<Shared>().warp_stats[warp][lane_index()], operation.factor());
+      stats.merge(shared_memory<Shared>().warp_stats[warp][lane_index()], operation.exponent_factor());
   }
   operation.finalize(stats);
   operation.store_row_results();

@@ -96,7 +96,7 @@ CE_DEVICE void add_row(const Operation& operation, Operation::Stats& stats, Shar
   LaneTile tile(lane);
   tile.read(rows, own);
   rescale_to(operation, stats, tile);
-  rescale_warp<config::lanes>(stats, operation.factor());
+  rescale_warp<config::lanes>(stats, operation.exponent_factor());
   if constexpr (!Operation::replaces_target) {
     operation.add(stats, tile);
   } else {
@@ -134,6 +134,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.set_target(operation.target_logit(Row<Element>(arguments, index)));
   Operation::Stats stats;
   add_row(operation, stats, rows, own, lane);
-  operation.finalize(warp_merge<config::lanes, true>(stats, operation.factor()));
+  operation.finalize(warp_merge<config::lanes, true>(stats, operation.exponent_factor()));
   operation.store_row_results();
 }

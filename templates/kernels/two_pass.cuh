@@ -62,7 +62,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
       tile.fill_mostly_full(operation.padding(), read);
       extend(operation, stats, tile);
     }
-    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.factor());
+    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.exponent_factor());
   }
   operation.finalize(stats);
   operation.store_row_results();

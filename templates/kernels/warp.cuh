@@ -61,12 +61,12 @@ struct OwnRow {
     if constexpr (Operation::reduces) {
       rescale_to(operation, stats, tile);
       if constexpr (!Partition::whole) rescale_to(operation, stats, edge);
-      rescale_warp<config::lanes>(stats, operation.factor());
+      rescale_warp<config::lanes>(stats, operation.exponent_factor());
     }
     if constexpr (Operation::reduces) {
       operation.add(stats, tile);
       if constexpr (!Partition::whole) operation.add(stats, edge);
-      stats = warp_merge<config::lanes, true>(stats, operation.factor());
+      stats = warp_merge<config::lanes, true>(stats, operation.exponent_factor());
     } else {
       cap(operation, tile);
       cap(operation, edge);

@@ -130,7 +130,7 @@ struct CrossEntropy : OperationDefaults {
     float of_all;         ///< sum over the classes of w (lse - z), or of w p' (lse - z)
     float logprob = 0.f;  ///< log-probability of the target
     float entropy = 0.f;
-    float factor = 1.f;  ///< of loss and gradient: the row's weight times the token scaling; not factor()
+    float row_factor = 1.f;  ///< of loss and gradient: the row's weight times the token scaling
   } total;
   Probability probability;
   float at_target, per_class, per_probability;  ///< the latter two in the units of slopes
@@ -160,7 +160,7 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE explicit CrossEntropy(const Arguments& a)
       : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
   CE_DEVICE static float padding() { return -infinity(); }
-  CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
+  CE_DEVICE float exponent_factor() const { return exponent_of_e * logits.unit(); }
   CE_DEVICE auto transform() const {
     if constexpr (Logits::bounded)
       return logits;
@@ -243,10 +243,10 @@ struct CrossEntropy : OperationDefaults {
       return simple(tile);
     } else if constexpr (class_sums) {
       float dot = 0.f;
-      const bool are_simple = add_exponentials(stats, tile, transform(), factor(), target,
+      const bool are_simple = add_exponentials(stats, tile, transform(), exponent_factor(), target,
                                                [&](int i, const float(&exponents)[Tile::vec]) {
                                                  float w[Tile::vec];
-                                                 factors(tile, i, w);
+                                                 class_factors(tile, i, w);
                                                  const float sum = dot_of(w, exponents);
                                                  dot = i == 0 && Tile::is_plain ? sum : dot + sum;
                                                  if (!knows_weight) stats.weight.value += sum_of(w);
@@ -260,10 +260,10 @@ struct CrossEntropy : OperationDefaults {
       stats.dot.value += dot;
       return are_simple;
     } else if constexpr (Logits::bounded) {
-      return add_exponentials(stats, tile, transform(), factor(), target, NoVisitor{});
+      return add_exponentials(stats, tile, transform(), exponent_factor(), target, NoVisitor{});
     } else {
       if constexpr (has_target) tile.replace(target, padding());
-      return add_exponentials(stats, tile, factor());
+      return add_exponentials(stats, tile, exponent_factor());
     }
   }
 
@@ -325,7 +325,7 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (class_sums && (problem::weights || problem::probabilities))
       weights = (forward ? stats.weight : stats.dot).total();
     if constexpr (forward) {
-      const Exponent exponent(stats.max, factor());
+      const Exponent exponent(stats.max, exponent_factor());
       const float unit = Exponent::power(exponent.at_maximum()), per_unit = reciprocal(unit);
       // Quotients of equal numbers are exactly 1: the entropy of an almost certain row also depends on this sum.
       const auto relative = [&](float powers) {
@@ -363,7 +363,7 @@ struct CrossEntropy : OperationDefaults {
       if constexpr (problem::saved_logprob) distance = problem::logprob_of(arguments)[row];
       total.logprob = distance;
       if constexpr (entropy_gradient) total.entropy = problem::entropy_of(arguments)[row];
-      find_factor();
+      find_row_factor();
       // An lse so large (beyond 10^9) that its rounding exceeds this bound is unknown.
       const bool known = rounded_off < 0x1p12f && absolute(total.log_sum) < 80.f;
       const float sum = known ? exponential(total.log_sum) : not_a_number();
@@ -402,7 +402,7 @@ struct CrossEntropy : OperationDefaults {
     if constexpr (!has_output) return;
     const auto [per_row, per_weight, smoothing_per_class] = batch;
     const float e = problem::smoothing ? arguments.amounts[problem::smoothing_amount] : 0.f;
-    const float up = prefetch.upstream * logits.scale * total.factor;
+    const float up = prefetch.upstream * logits.scale * total.row_factor;
     const float of_lse = problem::lse_upstream ? prefetch.of_lse * logits.scale : 0.f;
     const float z_scale = arguments.amounts[problem::z_loss_amount];
     const float z_part = (problem::z_loss ? 2.f * z_scale * total.lse * per_row * up : 0.f) + of_lse;
@@ -427,11 +427,11 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void set_probability(float max, float sum, float share, float amplitude) {
     if constexpr (Logits::bounded) {
       const float unit = logits.unit_under_cap(), per_slope = 1.f / (unit * unit);
-      set_probability(product(max, unit), sum, share, factor() / unit, amplitude, per_slope);
+      set_probability(product(max, unit), sum, share, exponent_factor() / unit, amplitude, per_slope);
       per_probability *= per_slope;
       per_class *= per_slope;
     } else {
-      set_probability(max, sum, share, factor(), amplitude, 1.f);
+      set_probability(max, sum, share, exponent_factor(), amplitude, 1.f);
     }
   }
   CE_DEVICE void set_probability(float max, float sum, float share, float factor, float amplitude,
@@ -465,14 +465,14 @@ struct CrossEntropy : OperationDefaults {
                           ? -log1p(total.rest / total.own)
                           : -logits.log_sum_less_target(u_target - finite_or_zero(stats.max),
                                                         total.rest + total.own, total.log_sum);
-    find_factor();
+    find_row_factor();
   }
-  CE_DEVICE void find_factor() {
-    if constexpr (problem::row_weights) total.factor = prefetch.row_weight;
+  CE_DEVICE void find_row_factor() {
+    if constexpr (problem::row_weights) total.row_factor = prefetch.row_weight;
     if constexpr (problem::token_scaling) {
       // A power far below 1 counts as 0.
       const float power = arguments.amounts[problem::token_scaling_amount] * total.logprob;
-      total.factor *= power < -32.f ? 0.f : exponential(power);
+      total.row_factor *= power < -32.f ? 0.f : exponential(power);
     }
   }
 
@@ -489,7 +489,7 @@ struct CrossEntropy : OperationDefaults {
 
   /// The factors of vector i of the tile: weights, times probabilities.
   template <class Tile, int n>
-  CE_DEVICE void factors(const Tile& tile, int i, float (&w)[n]) const {
+  CE_DEVICE void class_factors(const Tile& tile, int i, float (&w)[n]) const {
     weights.at(tile.column_of(i), w);
     if constexpr (problem::probabilities) {
       float p[n];
@@ -517,13 +517,13 @@ struct CrossEntropy : OperationDefaults {
   template <class Tile>
   CE_DEVICE float dot_of_logarithms(const Stats& stats, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-    const Exponent exponent(stats.max, factor());
+    const Exponent exponent(stats.max, exponent_factor());
     float dot = 0.f;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       if (!tile.inside(i)) continue;
       float w[Tile::vec], x[Tile::vec];
-      factors(tile, i, w);
+      class_factors(tile, i, w);
       tile.elements[i].of_input[0].values(x);
 #pragma unroll
       for (int k = 0; k < Tile::vec; ++k) dot += weigh(w[k], exponent.logarithm(x[k]));
@@ -537,7 +537,7 @@ struct CrossEntropy : OperationDefaults {
     for (int i = 0; i < count; ++i) {
       if (!tile.inside(i)) continue;
       float w[Tile::vec];
-      factors(tile, i, w);
+      class_factors(tile, i, w);
       stats.dot.value += sum_of(w);
     }
   }
@@ -561,8 +561,8 @@ struct CrossEntropy : OperationDefaults {
     }
     float z_loss = problem::z_loss ? arguments.amounts[problem::z_loss_amount] * total.lse * total.lse : 0.f;
     if constexpr (problem::row_weights || problem::token_scaling) {
-      loss = weigh(total.factor, loss);
-      z_loss = weigh(total.factor, z_loss);
+      loss = weigh(total.row_factor, loss);
+      z_loss = weigh(total.row_factor, z_loss);
     }
     put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
     if constexpr (problem::logprob_out)
@@ -582,7 +582,7 @@ struct CrossEntropy : OperationDefaults {
   CE_DEVICE void put_losses(float loss, float z_loss) const {
     if constexpr (problem::sums) {
       arguments.workspace->losses[row] =
-          losses_tell ? loss_to_sum(loss, prefetch.index != arguments.ignore_index) : loss;
+          losses_mark_counted ? loss_to_sum(loss, prefetch.index != arguments.ignore_index) : loss;
       if constexpr (problem::z_loss) arguments.workspace->losses[arguments.rows + row] = z_loss;
     } else {
       static_cast<problem::Loss*>(arguments.loss)[row] =

@@ -26,7 +26,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
     else if constexpr (problem::from_statistics)
       finalize_row(take_target(merged()));
     else
-      finalize_row(take_target(Exchange(arguments).template receive<Shard>(row, factor())));
+      finalize_row(take_target(Exchange(arguments).template receive<Shard>(row, exponent_factor())));
   }
   /// Sends the statistics of this rank's columns, which finalize() of all ranks receives. By whole warps.
   CE_DEVICE void send_statistics(const Stats& found) const {
@@ -42,7 +42,7 @@ struct CrossEntropyOfRanks : CrossEntropy {
  private:
   /// The statistics of all ranks.
   CE_DEVICE Shard merged() const {
-    Shard all = Shard::merged(arguments, row, factor());
+    Shard all = Shard::merged(arguments, row, exponent_factor());
     if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());
     return all;
   }

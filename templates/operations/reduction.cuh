@@ -12,7 +12,7 @@ constexpr bool weighted_mean = counts_rows && problem::weights && !problem::prob
 
 /// Whether the losses in the workspace show which rows count: others have -0. Then no kernel has to read all targets
 /// again.
-constexpr bool losses_tell = counts_rows && !weighted_mean && !problem::probabilities;
+constexpr bool losses_mark_counted = counts_rows && !weighted_mean && !problem::probabilities;
 /// A comparison turns a loss of -0 into 0. Adding 0 would be fused with the preceding multiplication by a weight, whose
 /// product is -0 if it underflows.
 CE_DEVICE float loss_to_sum(float loss, bool counts) { return !counts ? -0.f : loss == 0.f ? 0.f : loss; }

@@ -15,7 +15,7 @@ struct Softmax : OperationDefaults {
 
   using OperationDefaults::OperationDefaults;
   CE_DEVICE static float padding() { return -infinity(); }
-  CE_DEVICE static float factor() { return exponent_of_e; }
+  CE_DEVICE static float exponent_factor() { return exponent_of_e; }
   CE_DEVICE static bool needs_maximum() { return true; }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
@@ -23,15 +23,15 @@ struct Softmax : OperationDefaults {
   }
   template <class Tile>
   CE_DEVICE bool add(Stats& stats, const Tile& tile) const {
-    return add_exponentials(stats, tile, factor());
+    return add_exponentials(stats, tile, exponent_factor());
   }
   CE_DEVICE void finalize(const Stats& total) {
-    const float sum = Exponent(total.max, factor()).relative(total.sum);
+    const float sum = Exponent(total.max, exponent_factor()).relative(total.sum);
     if constexpr (problem::logarithm) {
       max = total.max;
       log_sum = log(sum);
     } else {
-      probability = Probability::of<Element>(total.max, sum, 1.f / sum, factor(), 1.f);
+      probability = Probability::of<Element>(total.max, sum, 1.f / sum, exponent_factor(), 1.f);
     }
   }
   CE_DEVICE bool fast() const { return problem::logarithm || probability.fast<Element>(); }

@@ -75,10 +75,10 @@ CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transfor
     transform.template to_exponents<fused>(tile.elements[i].of_input[0], t, exponent);
     if constexpr (!is_same<Also, NoVisitor>) also(i, t);
     if constexpr (checked) {
-      const int place = skipped - tile.column_of(i);
-      if (place >= 0 && place < vec) {
+      const int position = skipped - tile.column_of(i);
+      if (position >= 0 && position < vec) {
 #pragma unroll
-        for (int k = 0; k < vec; ++k) t[k] = k == place ? -infinity() : t[k];
+        for (int k = 0; k < vec; ++k) t[k] = k == position ? -infinity() : t[k];
       }
     }
     float power[vec];

@@ -10,7 +10,7 @@
 //   Element, Stats                 of the inputs; the statistics (stats.cuh) that a row is reduced to
 //   reduces, has_output            the row is read before its outputs are known; something is written per element
 //   padding()                      the value of elements beyond the row
-//   factor()                       exponents are factor() x (u - maximum), to the base of exponent.cuh
+//   exponent_factor()              exponents are exponent_factor() x (u - maximum), to the base of exponent.cuh
 //   maximum_of(tile)               the largest exponent of the tile, before the factor; where Stats has exponentials
 //   add(stats, tile)               adds the tile to statistics whose maximum is not smaller; returns whether the tile is simple
 //   finalize(stats)                of the whole row: outputs and results are known from here on
@@ -75,7 +75,7 @@ struct OperationDefaults {
   CE_DEVICE OperationDefaults() {}
   CE_DEVICE OperationDefaults(const Arguments&, int64, bool) {}
   CE_DEVICE OperationDefaults(const Arguments&, int64, bool, const RowPrefetch&, const KernelScalars&) {}
-  CE_DEVICE static float factor() { return 1.f; }
+  CE_DEVICE static float exponent_factor() { return 1.f; }
   CE_DEVICE bool constant(float&) const { return false; }
   CE_DEVICE Element target_logit(const Row<Element>&) const { return {}; }
   CE_DEVICE void prepare() {}
@@ -123,7 +123,7 @@ concept RowOperation = requires(O operation, const O finalized, const Arguments&
   operation.prepare(typename O::BatchScalars(arguments));
   operation.set_target(operation.target_logit(row));
   {operation.needs_maximum()};
-  {operation.factor()};
+  {operation.exponent_factor()};
   operation.finalize(stats);
   finalized.store_row_results();
   {finalized.fast()};

@@ -270,17 +270,17 @@ struct Ring {
       }
       const bool have_maxima = operation.needs_maximum();  // otherwise all maxima are 0
       if (have_maxima)
-        rescale_warp<lanes, roles.finalizes_apart>(total, operation.factor());
+        rescale_warp<lanes, roles.finalizes_apart>(total, operation.exponent_factor());
       else
         total.max = 0.f;
 #pragma unroll
       for (int i = 0; i < messages_a_lane; ++i) {
-        if (have_maxima) received[i].rescale(total.max, operation.factor());
+        if (have_maxima) received[i].rescale(total.max, operation.exponent_factor());
         total.add(received[i]);
       }
       about_row[0].read(received[0], target_logit);
       operation.set_target(target_logit);
-      return warp_merge<lanes, true>(total, operation.factor());
+      return warp_merge<lanes, true>(total, operation.exponent_factor());
     }
   };
 
@@ -342,8 +342,9 @@ struct Ring {
         else
           reducer.add(operation, stats, slice, chunk, stage);
       }
-      if (operation.needs_maximum()) rescale_warp<lanes, roles.finalizes_apart>(stats, operation.factor());
-      stats = warp_merge<lanes, true, Reducer::weights_known>(stats, operation.factor());
+      if (operation.needs_maximum())
+        rescale_warp<lanes, roles.finalizes_apart>(stats, operation.exponent_factor());
+      stats = warp_merge<lanes, true, Reducer::weights_known>(stats, operation.exponent_factor());
       const ChunkMarks marks = reducer.end(stats);
       reduction.publish(block, block.rank * roles.team_warps + thread / lanes, stats, target_logit, marks);
       finish(operation, reduction, constant);

@@ -58,14 +58,14 @@ struct Vector {
     return v;
   }
   /// One value in all elements but one, whose index is not negative and has another value.
-  CE_DEVICE Vector with(int place, float value) const {
+  CE_DEVICE Vector with(int position, float value) const {
     const uint32 other = filled(value).data.word[0];
     Vector v = *this;
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       uint32 kept = 0xffffffffu;
-      if (place >= 0 && place * int(sizeof(T)) / 4 == i)
-        kept = sizeof(T) == 4 ? 0u : place % 2 == 0 ? 0xffff0000u : 0xffffu;
+      if (position >= 0 && position * int(sizeof(T)) / 4 == i)
+        kept = sizeof(T) == 4 ? 0u : position % 2 == 0 ? 0xffff0000u : 0xffffu;
       v.data.word[i] = (v.data.word[i] & kept) | (other & ~kept);
     }
     return v;
@@ -139,7 +139,7 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
     return {Other{data.bits}};
   }
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
-  CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
+  CE_DEVICE Vector with(int position, float value) const { return position >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }
   CE_DEVICE Vector larger(const Vector& other) const {
     return largest() > other.largest() || other.largest() != other.largest() ? *this : other;

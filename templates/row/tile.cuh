@@ -213,7 +213,7 @@ template <class Operation, class Stats, class Tile>
 CE_DEVICE void rescale_to(const Operation& operation, Stats& stats, const Tile& tile) {
   if constexpr (Stats::exponentials) {
     if (operation.needs_maximum())
-      stats.rescale(maximum(stats.max, operation.maximum_of(tile)), operation.factor());
+      stats.rescale(maximum(stats.max, operation.maximum_of(tile)), operation.exponent_factor());
     else
       stats.max = 0.f;
     observe_largest(stats, tile);

@@ -362,10 +362,11 @@ const RowMutation row_mutations[] = {
      ask_for_its_gradient},
     {"a gradient of the entropy that leaves out the target", "at_target -= prefetch.of_entropy",
      "at_target -= 0.f * prefetch.of_entropy", ask_for_its_gradient},
-    {"a gradient without the row's weight", "logits.scale * total.factor;", "logits.scale;", ask_for_weights},
-    {"a loss without the row's weight", "loss = weigh(total.factor, loss);", "", ask_for_weights},
-    {"a z-loss without the row's weight", "z_loss = weigh(total.factor, z_loss);", "", ask_for_weights},
-    {"a weight that the scaling takes the place of", "total.factor *= power", "total.factor = power",
+    {"a gradient without the row's weight", "logits.scale * total.row_factor;", "logits.scale;",
+     ask_for_weights},
+    {"a loss without the row's weight", "loss = weigh(total.row_factor, loss);", "", ask_for_weights},
+    {"a z-loss without the row's weight", "z_loss = weigh(total.row_factor, z_loss);", "", ask_for_weights},
+    {"a weight that the scaling takes the place of", "total.row_factor *= power", "total.row_factor = power",
      [](Problem& problem) {
        ask_for_token_scaling(problem);
        problem.has.row_weights = true;

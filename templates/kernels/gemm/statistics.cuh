@@ -73,13 +73,13 @@ class RowOfThread {
         if (sum(i) != sum(i)) stats.observe_nan(own + offset(i));
       }
     }
-    const int place = target_ - own;
-    const bool has_target = place >= 0 && place <= offset(count - 1) && place % 8 < 2;
+    const int position = target_ - own;
+    const bool has_target = position >= 0 && position <= offset(count - 1) && position % 8 < 2;
     if (has_target) {
       float logit = 0.f;
 #pragma unroll
       for (int i = 0; i < count; ++i)
-        if (place == offset(i)) logit = sum(i);
+        if (position == offset(i)) logit = sum(i);
       const Transformed target = logits_.of_target(logit);
       shard_.u_target = target.u;
       shard_.slope = target.slope;
@@ -110,7 +110,7 @@ class RowOfThread {
     if (has_target) {
 #pragma unroll
       for (int i = 0; i < count; ++i)
-        if (place == offset(i)) sum(i) = -infinity();
+        if (position == offset(i)) sum(i) = -infinity();
     }
     float powers[2] = {}, moments[2] = {};
 #pragma unroll
