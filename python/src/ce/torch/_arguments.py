@@ -25,6 +25,7 @@ __all__ = [
     "explain_call",
     "explained",
     "integer",
+    "keyword_defaults",
     "on_device",
     "overridable",
     "overridden",
@@ -160,6 +161,12 @@ def explain(
             value = given.get(argument)
             if isinstance(value, Tensor):
                 require_dtype(name, argument, value, *expected)
+
+
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
 def require_dtype(name: str, argument: str, given: Tensor, *expected: torch.dtype) -> None:

@@ -15,7 +15,21 @@ from torch.overrides import has_torch_function_variadic
 from typing_extensions import Unpack
 
 from ce import _c
-from ce.torch import _arguments, _autograd, _linear, _native, _reference, _settings, functional
+from ce.torch import (
+    _amounts,
+    _arguments,
+    _autocast,
+    _autograd,
+    _kernels,
+    _linear,
+    _loss_arguments,
+    _native,
+    _reference,
+    _settings,
+    _target_check,
+    _transforms,
+    functional,
+)
 from ce.torch.logprobs import check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
@@ -28,7 +42,7 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`linear_cross_entropy`. Calls with hidden states and a weight of the same dtype, class indices
     and no options take the shortest way to their kernels, as in :func:`ce.torch.cross_entropy`."""
-    defaults = functional.keyword_defaults(function)
+    defaults = _arguments.keyword_defaults(function)
 
     @functools.wraps(function)
     def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Any:
@@ -37,14 +51,14 @@ def _with_direct_calls(function: _Function) -> _Function:
                 not options
                 and not has_torch_function_variadic(input, linear_weight, target)
                 and not torch.compiler.is_compiling()
-                and not functional.has_tangents()
+                and not _transforms.has_tangents()
                 and not _are_functorch_transforms_active()
                 and (input.is_cuda or (_settings.on_host and input.is_cpu))
                 and input.dtype is linear_weight.dtype
-                and input.dtype in functional.KERNEL_DTYPES
-                and target.dtype in functional.INDEX_DTYPES
+                and input.dtype in _kernels.KERNEL_DTYPES
+                and target.dtype in _kernels.INDEX_DTYPES
                 and input.get_device() == linear_weight.get_device() == target.get_device()
-                and not functional.is_under_autocast(input)
+                and not _autocast.is_under_autocast(input)
                 and (sizes := input.shape)[:-1] == target.shape
                 and len(sizes) > 1
                 and (weight_sizes := linear_weight.shape)[1:] == sizes[-1:]
@@ -62,7 +76,7 @@ def _with_direct_calls(function: _Function) -> _Function:
         if has_torch_function_variadic(*layer) and options.keys() <= defaults.keys():
             return _arguments.overridden(linear_cross_entropy, layer, *layer, **{**defaults, **options})
         if options and options.get("check") and torch.compiler.is_compiling():
-            return functional.call_checked(linear_cross_entropy, *layer, **options)
+            return _target_check.call_checked(linear_cross_entropy, *layer, **options)
         return function(*layer, **options)
 
     return cast(_Function, linear_cross_entropy)
@@ -70,7 +84,7 @@ def _with_direct_calls(function: _Function) -> _Function:
 
 @_with_direct_calls
 @_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
-@functional.with_amounts
+@_amounts.with_amounts
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -159,8 +173,8 @@ def linear_cross_entropy(
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    all_amounts = functional.amounts_of(name, amounts)
-    numbers = functional.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
+    all_amounts = _amounts.amounts_of(name, amounts)
+    numbers = _amounts.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
     row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
     _check_layer(name, input, linear_weight, linear_bias)
     dtype = _dtype_of(input, linear_weight)
@@ -176,7 +190,7 @@ def linear_cross_entropy(
     if upstream is not None and not isinstance(upstream, Tensor):
         upstream = _arguments.on_device(f"ce.torch.{name}", "upstream", upstream, torch.float32, input)
     if divisor is not None:
-        divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{name}")
+        divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{name}")
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
@@ -200,7 +214,7 @@ def linear_cross_entropy(
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
         _check_valid_tokens(name, valid_tokens, target.numel())
-    is_autocast = functional.is_under_autocast(input)
+    is_autocast = _autocast.is_under_autocast(input)
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_f32_or(dtype)}")
@@ -222,7 +236,7 @@ def linear_cross_entropy(
         numbers = numbers._replace(logit_scale=1.0)
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
-        with functional.without_autocast(input):
+        with _autocast.without_autocast(input):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             made_logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias).to(logits)
             made_logits = made_logits.reshape(-1, linear_weight.shape[0])
@@ -257,13 +271,13 @@ def linear_cross_entropy(
                 None if hit is None else hit.masked_fill(of_none, False),
             )
     else:
-        functional.refuse_functorch(name, "linear")
-        functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
+        _transforms.refuse_functorch(name, "linear")
+        _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
         _arguments.refuse_gradients(f"ce.torch.{name}", weight=weight, row_weight=row_weight)
         f32_loss = result is torch.float32 or logits is torch.float32
         _check_sums(name, of_sums, accumulate, input, linear_weight)
         if check:
-            functional.check_targets(input, of_earlier_calls=True)
+            _target_check.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
             _flat_hidden(input),
             linear_weight,
@@ -282,7 +296,7 @@ def linear_cross_entropy(
             dtype,
         )
         if check:
-            functional.check_targets(input)
+            _target_check.check_targets(input)
     loss, of_z_loss, lse, argmax, hit = made[:5]
     if wants_z_loss and code != 0 and not return_lse:
         of_z_loss = of_z_loss.detach()
@@ -358,7 +372,7 @@ def linear_logprobs_and_entropy(
         _check_valid_tokens(name, valid_tokens, index.numel())
     dtype = _dtype_of(input, linear_weight)
     if not _has_kernels(input, linear_weight):
-        with functional.without_autocast(input):
+        with _autocast.without_autocast(input):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
@@ -367,8 +381,8 @@ def linear_logprobs_and_entropy(
         left_out = index == _LEFT_OUT
         factor = _factor(left_out, valid_tokens)
         return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
-    functional.refuse_functorch(name, "linear")
-    functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
+    _transforms.refuse_functorch(name, "linear")
+    _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     _check_sums(name, "accumulate", accumulate, input, linear_weight)
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
     numbers = options_of_logprobs(temperature)
@@ -501,13 +515,13 @@ def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input
 def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
     """The dtype of the products: autocast's, else the one that both promote to."""
     own, of_weight = input.dtype, weight.dtype
-    if functional.is_under_autocast(input) and torch.float64 not in (own, of_weight):
+    if _autocast.is_under_autocast(input) and torch.float64 not in (own, of_weight):
         return torch.get_autocast_dtype(input.device.type)
     return own if own is of_weight else torch.promote_types(own, of_weight)
 
 
 def _has_kernels(input: Tensor, weight: Tensor) -> bool:
-    return functional.has_kernels_for(input) and functional.has_kernels_for(weight) and input.numel() > 0
+    return _kernels.has_kernels_for(input) and _kernels.has_kernels_for(weight) and input.numel() > 0
 
 
 def _flat_hidden(input: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.overrides import has_torch_function_variadic
 
-from ce.torch import _arguments, _autograd, _native, _reference, functional
+from ce.torch import _arguments, _autograd, _kernels, _native, _reference, _transforms, functional
 
 __all__ = ["logprobs_and_entropy", "selective_log_softmax"]
 
@@ -150,7 +150,7 @@ def _of_rows(
         index = index.long()
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
-    if not functional.has_kernels_for(logits) or logits.numel() == 0:
+    if not _kernels.has_kernels_for(logits) or logits.numel() == 0:
         return _in_torch(logits, index, temperature, wants_entropy)
     if logits.dim() == 1:
         if isinstance(temperature, Tensor):
@@ -165,7 +165,7 @@ def _in_kernels(
     name: str, rows: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities and entropies of logits [rows, classes, ...], by kernels."""
-    functional.refuse_tangents(name, rows, instead="log_softmax")
+    _transforms.refuse_tangents(name, rows, instead="log_softmax")
     row_scale = temperature.detach().float().reciprocal() if isinstance(temperature, Tensor) else None
     numbers = options_of_logprobs(temperature)
     wants_gradient = torch.is_grad_enabled() and rows.requires_grad
@@ -173,7 +173,7 @@ def _in_kernels(
         return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)
     try:
         if wants_gradient:
-            functional.refuse_functorch(name, "log_softmax")
+            _transforms.refuse_functorch(name, "log_softmax")
             return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
         return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[:2]
     except (RuntimeError, ValueError) as error:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ce.torch import functional
+from ce.torch import _amounts, functional
 
 __all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax"]
 
@@ -16,7 +16,7 @@ __all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax"]
 class CrossEntropyLoss(nn.CrossEntropyLoss):
     """:class:`torch.nn.CrossEntropyLoss`, with the further options of :func:`cross_entropy` by keyword."""
 
-    @functional.with_amounts
+    @_amounts.with_amounts
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -32,7 +32,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
     ) -> None:
         super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.options: dict[str, Any] = {
-            **functional.amounts_of("CrossEntropyLoss", amounts),
+            **_amounts.amounts_of("CrossEntropyLoss", amounts),
             "loss_dtype": loss_dtype,
             "inplace_backward": inplace_backward,
         }

@@ -12,13 +12,17 @@ from typing_extensions import Unpack
 
 from ce import _c
 from ce.torch import (
+    _amounts,
     _arguments,
     _autograd,
+    _kernels,
+    _loss_arguments,
     _native,
     _rank_decision,
     _rank_exchange,
     _reference,
     _settings,
+    _transforms,
     _vocab_parallel,
     functional,
 )
@@ -57,7 +61,7 @@ _PLANS = ("automatic", "gather", "exchange")
 
 @_arguments.overridable("logits", "target", "weight")
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
-@functional.with_amounts
+@_amounts.with_amounts
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -127,17 +131,17 @@ def vocab_parallel_cross_entropy(
     code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
     if code is None:
         raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)
-    numbers = functional.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
+    all_amounts = _amounts.amounts_of("vocab_parallel_cross_entropy", amounts)
+    numbers = _amounts.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
-    if not functional.has_kernels_for(logits):
+    if not _kernels.has_kernels_for(logits):
         raise ValueError(
             f"{_NAME}: logits are {logits.dtype} on {logits.device}; expected float32, float16 or bfloat16 on a GPU "
             "(or on the CPU with ce.torch.configure(cpu='host'))"
         )
-    functional.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
-    functional.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
+    _transforms.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
+    _transforms.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
     columns = logits.shape[-1]
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -167,14 +171,14 @@ def vocab_parallel_cross_entropy(
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
     if upstream is not None:
-        upstream = functional.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+        upstream = _loss_arguments.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
     if return_hit and probabilities:
         raise ValueError(f"{_NAME}: return_hit is True; expected False where target holds probabilities")
     if divisor is not None:
-        divisor = functional.divisor_of(divisor, reduction, logits, _NAME)
+        divisor = _loss_arguments.divisor_of(divisor, reduction, logits, _NAME)
     row_scale = None
     if isinstance(numbers.logit_scale, Tensor):
-        row_scale = functional.scale_of_rows(numbers.logit_scale, logits.shape[:-1], _NAME)
+        row_scale = _loss_arguments.scale_of_rows(numbers.logit_scale, logits.shape[:-1], _NAME)
         numbers = numbers._replace(logit_scale=1.0)
     wanted = _vocab_parallel.Wanted(
         return_z_loss and numbers.z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy

@@ -9,7 +9,19 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ce.torch import _arguments, _autograd, _linear, _rank_exchange, _vocab_parallel, functional, linear
+from ce.torch import (
+    _amounts,
+    _arguments,
+    _autograd,
+    _kernels,
+    _linear,
+    _loss_arguments,
+    _rank_exchange,
+    _transforms,
+    _vocab_parallel,
+    functional,
+    linear,
+)
 from ce.torch.vocab_parallel import (
     VocabParallelOutput,
     _has_group,
@@ -44,7 +56,7 @@ class _Call(NamedTuple):
 
 @_arguments.overridable("input", "linear_weight", "target")
 @_arguments.explained(weight=_arguments.KERNEL_DTYPES)
-@functional.with_amounts
+@_amounts.with_amounts
 def vocab_parallel_linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -130,13 +142,13 @@ def vocab_parallel_linear_cross_entropy(
             linear._require_dtype(_NAME, name, given, input.dtype)
     _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
     ignore_index = _arguments.integer(f"ce.torch.{_NAME}", "ignore_index", ignore_index)
-    functional.refuse_functorch(_NAME, "linear")
-    functional.refuse_tangents(_NAME, input, linear_weight, linear_bias, instead="linear")
+    _transforms.refuse_functorch(_NAME, "linear")
+    _transforms.refuse_tangents(_NAME, input, linear_weight, linear_bias, instead="linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
-    all_amounts = functional.amounts_of(_NAME, amounts)
+    all_amounts = _amounts.amounts_of(_NAME, amounts)
     for name, of_layer in (("input", input), ("linear_weight", linear_weight)):
-        if not functional.has_kernels_for(of_layer):
+        if not _kernels.has_kernels_for(of_layer):
             raise ValueError(
                 f"ce.torch.{_NAME}: {name} is {of_layer.dtype} on {of_layer.device}; expected float32, float16 or "
                 "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
@@ -155,7 +167,7 @@ def vocab_parallel_linear_cross_entropy(
     flat_target = linear._flat_target(target, dtype)
     tokens = flat_target.numel()
     if divisor is not None:
-        divisor = functional.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
+        divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
     elif reduction == "mean":
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, all_amounts["z_loss"] != 0.0)
     row_scale = None
@@ -239,7 +251,7 @@ def _one_of(
 
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
     """The upstream gradient: [], or one element a row; in float32."""
-    given = functional.upstream_of(upstream, torch.float32, input, f"ce.torch.{_NAME}").detach()
+    given = _loss_arguments.upstream_of(upstream, torch.float32, input, f"ce.torch.{_NAME}").detach()
     rows = input.shape[:-1]
     if given.numel() != 1 and given.shape != rows:
         raise ValueError(
