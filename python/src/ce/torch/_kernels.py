@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ce import _c
 from ce.torch import _settings
 
-KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
-INDEX_DTYPES = frozenset((torch.int64, torch.int32))
+KERNEL_DTYPES = {torch.float32: _c.F32, torch.float16: _c.F16, torch.bfloat16: _c.BF16}
+"""Dtypes of logits, with their numbers in the library."""
+INDEX_DTYPES = (torch.int64, torch.int32)
+"""Dtypes of class indices."""
 
 
 def has_kernels_for(tensor: Tensor) -> bool:

@@ -59,13 +59,13 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
         raise ValueError(f"{name}: upstream is on {upstream.device}; expected {input.device}, where the logits are")
     if upstream.dtype is dtype:
         return upstream
-    _arguments.require_dtype(name, "upstream", upstream, dtype, *_arguments.KERNEL_DTYPES)
+    _arguments.require_dtype(name, "upstream", upstream, dtype, *KERNEL_DTYPES)
     return upstream.to(dtype)
 
 
 def upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
     """An upstream gradient in the sizes of the rows; dimensions of size 1 may differ."""
-    expected = row_sizes(input)
+    expected = _reference.row_sizes(input)
     if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
         raise ValueError(
             f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"
@@ -82,7 +82,7 @@ def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "gi
         ValueError: sizes that are not those of the rows.
         TypeError: a dtype that kernels do not support.
     """
-    expected = row_sizes(input)
+    expected = _reference.row_sizes(input)
     if list(given.shape) != expected:
         raise ValueError(f"{name}: {argument} has sizes {list(given.shape)}; expected {expected}, one for each row")
     if has_kernels_for(input):
@@ -120,11 +120,6 @@ def same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
         return (target.long(), input, False) if target.dtype is torch.uint8 else (target, input, True)
     if target.dtype is input.dtype:
         return target, input, False
-    _arguments.require_dtype("ce.torch.cross_entropy", "target", target, *_arguments.KERNEL_DTYPES, torch.float64)
+    _arguments.require_dtype("ce.torch.cross_entropy", "target", target, *KERNEL_DTYPES, torch.float64)
     wider = torch.promote_types(target.dtype, input.dtype)
     return target.to(wider), input.to(wider), wider not in KERNEL_DTYPES
-
-
-def row_sizes(input: Tensor) -> list[int]:
-    dim = _reference.class_dim(input)
-    return [*input.shape[:dim], *input.shape[dim + 1 :]]

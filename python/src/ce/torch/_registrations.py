@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import _linear, _native, _reference, _settings
+from ce.torch._kernels import KERNEL_DTYPES
 
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
@@ -19,11 +20,10 @@ _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._
     torch._C.DispatchKey.AutocastCPU
 )
 _OfRows = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]
-_KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _runs_on_host(tensor: Tensor) -> bool:
-    return _settings.on_host and tensor.dtype in _KERNEL_DTYPES
+    return _settings.on_host and tensor.dtype in KERNEL_DTYPES
 
 
 def _checked(options: _reference.Options) -> _reference.Options:
@@ -132,11 +132,6 @@ def _refuse_gradient(op: str, name: str, instead: str | None = None) -> None:
 # ---- cross entropy -----------------------------------------------------------------------------------------
 
 
-def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
-    dim = _reference.class_dim(logits)
-    return (*logits.shape[:dim], *logits.shape[dim + 1 :])
-
-
 _OF_ROWS = 3
 _END_OF_OPTIONS = _OF_ROWS + len(_reference.Options._fields)
 
@@ -150,7 +145,7 @@ def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tens
     """Tensors for the loss and the other outputs; outputs that are not wanted are empty."""
     _, options, flags = _split(rest)
     loss_dtype = torch.float32 if flags[0] else logits.dtype
-    rows = _row_sizes(logits)
+    rows = _reference.row_sizes(logits)
     losses = rows if options.reduction == _reference.NONE else ()
     return tuple(
         make(
@@ -340,7 +335,7 @@ def _fake_loss_and_grad(
 def _fake_of_classes(
     logits: Tensor, target: Tensor, f32_loss: bool, ignore_index: int = 0, reduction: int = _reference.MEAN, *_: float
 ) -> Tensor:
-    sizes = _row_sizes(logits) if reduction == _reference.NONE else ()
+    sizes = _reference.row_sizes(logits) if reduction == _reference.NONE else ()
     return logits.new_empty(sizes, dtype=torch.float32 if f32_loss else logits.dtype)
 
 

@@ -347,7 +347,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         if of_loss is None:
             return None, *none
         (grad,) = ctx.saved_tensors
-        return _autograd.scaled(grad, of_loss, _autograd._keeps_graph(), ctx.in_place), *none
+        return _autograd.scaled(grad, of_loss, _autograd.keeps_graph(), ctx.in_place), *none
 
 
 # ---- fake tensors ----------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ def cross_entropy(
     """
     code = _CODES.get(reduction) if isinstance(reduction, str) else None
     if code is None:
-        raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+        code = _arguments.reduction_code("ce.torch.cross_entropy", reduction)  # raises
     dtype = input.dtype
     if loss_dtype is None:
         f32_loss = dtype is torch.float32 or is_under_autocast(input)
@@ -342,7 +342,7 @@ def _cross_entropy(
         divisor = _loss_arguments.divisor_of(divisor, reduction, input, name)
     row_scale = None
     if isinstance(numbers.logit_scale, Tensor):
-        row_scale = _loss_arguments.scale_of_rows(numbers.logit_scale, _loss_arguments.row_sizes(input), name)
+        row_scale = _loss_arguments.scale_of_rows(numbers.logit_scale, _reference.row_sizes(input), name)
         numbers = numbers._replace(logit_scale=1.0)
     if given_lse is not None:
         wrong = any(returned[1:]) or inplace_backward or numbers.label_smoothing != 0.0

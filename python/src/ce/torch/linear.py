@@ -14,13 +14,11 @@ from torch._C import _are_functorch_transforms_active
 from torch.overrides import has_torch_function_variadic
 from typing_extensions import Unpack
 
-from ce import _c
 from ce.torch import (
     _amounts,
     _arguments,
     _autocast,
     _autograd,
-    _kernels,
     _linear,
     _loss_arguments,
     _native,
@@ -30,13 +28,12 @@ from ce.torch import (
     _transforms,
     functional,
 )
-from ce.torch.logprobs import check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
+from ce.torch.logprobs import LEFT_OUT, check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
-_LEFT_OUT = -100
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8)
 
 
 def _with_direct_calls(function: _Function) -> _Function:
@@ -55,8 +52,8 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and not _are_functorch_transforms_active()
                 and (input.is_cuda or (_settings.on_host and input.is_cpu))
                 and input.dtype is linear_weight.dtype
-                and input.dtype in _kernels.KERNEL_DTYPES
-                and target.dtype in _kernels.INDEX_DTYPES
+                and input.dtype in KERNEL_DTYPES
+                and target.dtype in INDEX_DTYPES
                 and input.get_device() == linear_weight.get_device() == target.get_device()
                 and not _autocast.is_under_autocast(input)
                 and (sizes := input.shape)[:-1] == target.shape
@@ -83,7 +80,7 @@ def _with_direct_calls(function: _Function) -> _Function:
 
 
 @_with_direct_calls
-@_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
+@_arguments.explained(linear_bias=KERNEL_DTYPES)
 @_amounts.with_amounts
 def linear_cross_entropy(
     input: Tensor,
@@ -170,9 +167,7 @@ def linear_cross_entropy(
         if accumulate is None:
             accumulate, of_sums = getattr(options, "acc_dtype", None), "options.acc_dtype"
     ignore = -100 if ignore_index is None else ignore_index
-    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
-    if code is None:
-        raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    code = _arguments.reduction_code(f"ce.torch.{name}", reduction)
     all_amounts = _amounts.amounts_of(name, amounts)
     numbers = _amounts.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
     row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
@@ -180,7 +175,7 @@ def linear_cross_entropy(
     dtype = _dtype_of(input, linear_weight)
     rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
-    dtypes = _INDEX_DTYPES if has_classes else (*_arguments.KERNEL_DTYPES, torch.float64)
+    dtypes = (*INDEX_DTYPES, torch.uint8) if has_classes else (*KERNEL_DTYPES, torch.float64)
     _arguments.require_dtype(f"ce.torch.{name}", "target", target, *dtypes)
     if not has_classes and return_hit:
         raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
@@ -317,7 +312,7 @@ def linear_cross_entropy(
 
 
 @_arguments.overridable("input", "linear_weight", "index")
-@_arguments.explained(linear_bias=_arguments.KERNEL_DTYPES)
+@_arguments.explained(linear_bias=KERNEL_DTYPES)
 def linear_logprobs_and_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -361,12 +356,12 @@ def linear_logprobs_and_entropy(
         temperature=temperature,
         mask=mask,
     )
-    if index.dtype not in (torch.int64, torch.int32):
+    if index.dtype not in INDEX_DTYPES:
         index = index.long()  # the values are not those of ignored tokens
     if mask is not None and mask.shape != index.shape:
         raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
     if mask is not None:
-        index = index.masked_fill(~mask, _LEFT_OUT)
+        index = index.masked_fill(~mask, LEFT_OUT)
     _check_memory(name, memory_budget, chunk_tokens)
     if valid_tokens is not None:
         _check_valid_tokens(name, valid_tokens, index.numel())
@@ -378,7 +373,7 @@ def linear_logprobs_and_entropy(
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
         if valid_tokens is None:
             return logprob, entropy
-        left_out = index == _LEFT_OUT
+        left_out = index == LEFT_OUT
         factor = _factor(left_out, valid_tokens)
         return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
     _transforms.refuse_functorch(name, "linear")
@@ -481,7 +476,7 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
 def _require_dtype(name: str, argument: str, given: Tensor, of_input: torch.dtype) -> None:
     """Refuses a dtype that would lose digits: float64 only goes with a layer in float64."""
     also = (torch.float64,) if of_input is torch.float64 else ()
-    _arguments.require_dtype(f"ce.torch.{name}", argument, given, *_arguments.KERNEL_DTYPES, *also)
+    _arguments.require_dtype(f"ce.torch.{name}", argument, given, *KERNEL_DTYPES, *also)
 
 
 def _check_devices(name: str, input: Tensor, **others: Any) -> None:
@@ -521,7 +516,7 @@ def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def _has_kernels(input: Tensor, weight: Tensor) -> bool:
-    return _kernels.has_kernels_for(input) and _kernels.has_kernels_for(weight) and input.numel() > 0
+    return has_kernels_for(input) and has_kernels_for(weight) and input.numel() > 0
 
 
 def _flat_hidden(input: Tensor) -> Tensor:
@@ -532,7 +527,7 @@ def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
     if target.is_floating_point():
         return target.reshape(-1, target.shape[-1]).to(logits)
     flat = target if target.dim() == 1 else target.reshape(-1)
-    return flat if flat.dtype in (torch.int64, torch.int32) else flat.long()
+    return flat if flat.dtype in INDEX_DTYPES else flat.long()
 
 
 def _memory(

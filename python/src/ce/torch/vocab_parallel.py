@@ -10,12 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ce import _c
 from ce.torch import (
     _amounts,
     _arguments,
     _autograd,
-    _kernels,
     _loss_arguments,
     _native,
     _rank_decision,
@@ -26,6 +24,7 @@ from ce.torch import (
     _vocab_parallel,
     functional,
 )
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -60,7 +59,7 @@ _PLANS = ("automatic", "gather", "exchange")
 
 
 @_arguments.overridable("logits", "target", "weight")
-@_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
+@_arguments.explained(weight=KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
 @_amounts.with_amounts
 def vocab_parallel_cross_entropy(
     logits: Tensor,
@@ -128,14 +127,12 @@ def vocab_parallel_cross_entropy(
     _require_shard(_NAME, first_class, classes)
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
-    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
-    if code is None:
-        raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    code = _arguments.reduction_code(_NAME, reduction)
     all_amounts = _amounts.amounts_of("vocab_parallel_cross_entropy", amounts)
     numbers = _amounts.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
-    if not _kernels.has_kernels_for(logits):
+    if not has_kernels_for(logits):
         raise ValueError(
             f"{_NAME}: logits are {logits.dtype} on {logits.device}; expected float32, float16 or bfloat16 on a GPU "
             "(or on the CPU with ce.torch.configure(cpu='host'))"
@@ -152,14 +149,13 @@ def vocab_parallel_cross_entropy(
         if classes > columns:
             raise ValueError(f"{_NAME}: classes is {classes}; expected at most {columns}, the classes of the only rank")
     if not probabilities:
-        _arguments.require_dtype(_NAME, "target", target, torch.int64, torch.int32, torch.uint8)
+        _arguments.require_dtype(_NAME, "target", target, *INDEX_DTYPES, torch.uint8)
         target = target.long() if target.dtype is torch.uint8 else target
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
     if probabilities and (
-        target.dtype not in _arguments.KERNEL_DTYPES
-        or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
+        target.dtype not in KERNEL_DTYPES or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
     ):
         raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, the dtype of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
@@ -310,7 +306,7 @@ def _agree(
 
     Returns whether all ranks can exchange, and the columns of the widest shard.
     """
-    dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+    dtypes = (*KERNEL_DTYPES, torch.int32, torch.int64)
     own_can = can_exchange()
     if shard.ranks == 1:
         return own_can, shard.valid(flat.shape[1])

@@ -13,7 +13,6 @@ from ce.torch import (
     _amounts,
     _arguments,
     _autograd,
-    _kernels,
     _linear,
     _loss_arguments,
     _rank_exchange,
@@ -22,6 +21,7 @@ from ce.torch import (
     functional,
     linear,
 )
+from ce.torch._kernels import KERNEL_DTYPES, has_kernels_for
 from ce.torch.vocab_parallel import (
     VocabParallelOutput,
     _has_group,
@@ -55,7 +55,7 @@ class _Call(NamedTuple):
 
 
 @_arguments.overridable("input", "linear_weight", "target")
-@_arguments.explained(weight=_arguments.KERNEL_DTYPES)
+@_arguments.explained(weight=KERNEL_DTYPES)
 @_amounts.with_amounts
 def vocab_parallel_linear_cross_entropy(
     input: Tensor,
@@ -134,8 +134,7 @@ def vocab_parallel_linear_cross_entropy(
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
     if target.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"ce.torch.{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
     linear._check_memory(_NAME, memory_budget, chunk_tokens)
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None:
@@ -148,7 +147,7 @@ def vocab_parallel_linear_cross_entropy(
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = _amounts.amounts_of(_NAME, amounts)
     for name, of_layer in (("input", input), ("linear_weight", linear_weight)):
-        if not _kernels.has_kernels_for(of_layer):
+        if not has_kernels_for(of_layer):
             raise ValueError(
                 f"ce.torch.{_NAME}: {name} is {of_layer.dtype} on {of_layer.device}; expected float32, float16 or "
                 "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
