@@ -23,7 +23,9 @@ def replacement(function: _Function) -> _Function:
 def is_patched_in_transform(name: str) -> bool:
     """Whether torch's own function must run, which has rules for transforms; the function of ``ce`` that replaces it
     has none."""
-    return (has_tangents() or _are_functorch_transforms_active()) and getattr(F, name) is _replacements[name]
+    return (forward_ad._current_level >= 0 or _are_functorch_transforms_active()) and getattr(F, name) is _replacements[
+        name
+    ]
 
 
 def refuse_functorch(name: str, instead: str | None = None) -> None:
@@ -41,7 +43,7 @@ def has_tangents() -> bool:
 
 def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = None) -> None:
     """Raises in forward mode, which has no rule: tangents would be lost."""
-    if not has_tangents():
+    if forward_ad._current_level < 0:
         return
     for tensor in tensors:
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypedDict, TypeVar, cast
 
 import torch
@@ -11,28 +11,34 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 from torch.nn import _reduction
-from torch.nn.functional import cross_entropy as _torch_cross_entropy  # the original, even while F is patched
 from torch.overrides import has_torch_function_variadic
 
 from ce import _c
-from ce.torch import _arguments, _autograd, _loss_arguments, _native, _reference, _settings, _target_check, _transforms
+from ce.torch import (
+    _arguments,
+    _autograd,
+    _cross_entropy,
+    _loss_arguments,
+    _native,
+    _reference,
+    _settings,
+    _target_check,
+    _transforms,
+)
 from ce.torch._autocast import is_under_autocast
 from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 from ce.torch._softmax import log_softmax, softmax
 
 __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
-_NUMBERS = frozenset((float, int))
 _NUMBERS_OF_TORCH = _reference.Options()[: _reference.Options._fields.index("label_smoothing") + 1]
 """The operators' values for torch's options that are not given."""
-_CODES, _NONE = _c.REDUCTIONS, _reference.NONE
+_NUMBERS, _CODES, _NONE = _cross_entropy.NUMBERS, _c.REDUCTIONS, _reference.NONE
 _operators = _native.operators
 _loss = _native.fast(_operators._cross_entropy_loss)
 _loss_of_classes = _native.fast(_operators._cross_entropy_of_classes)
-_forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled, _is_autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
-_new_tuple = tuple.__new__
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -280,11 +286,10 @@ def cross_entropy(
             if has_kernels_for(input):
                 _native.raise_from(error)
 
-    return _cross_entropy(
+    made = _cross_entropy.outputs(
         input,
         target,
         weight,
-        reduction,
         numbers,
         row_weight,
         divisor,
@@ -295,6 +300,7 @@ def cross_entropy(
         check,
         returned,
     )
+    return _chosen(made, returned) if asked else made[0]
 
 
 class Amounts(TypedDict, total=False):
@@ -306,168 +312,6 @@ class Amounts(TypedDict, total=False):
     token_scaling: float
 
 
-def _cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    given_numbers: tuple[Any, ...],
-    row_weight: Tensor | None,
-    divisor: Tensor | float | None,
-    given_lse: Tensor | None,
-    upstream: Tensor | float | None,
-    f32_loss: bool,
-    inplace_backward: bool,
-    check: bool,
-    returned: tuple[bool, ...],
-) -> Any:
-    """Handles every call except the simplest.
-
-    Args:
-        given_numbers: the operators' numbers, without a logit_scale of rows.
-        returned: names of the outputs besides the loss, as in CrossEntropyOutput.
-    """
-    name = "ce.torch.cross_entropy"
-    return_z_loss, return_lse, *others_of_rows = returned
-    asked, dtype = any(returned), input.dtype
-    wants_gradient = input.requires_grad and torch.is_grad_enabled()
-    is_compiling = _is_compiling()
-    # Eager calls avoid the Python function that creates a NamedTuple.
-    numbers = _reference.Options(*given_numbers) if is_compiling else _new_tuple(_reference.Options, given_numbers)
-    code, z_loss = numbers.reduction, numbers.z_loss
-    _arguments.refuse_gradients(name, weight=weight, row_weight=row_weight)
-    if is_compiling or not _NUMBERS.issuperset(map(type, given_numbers)):
-        _arguments.refuse_gradients(name, **numbers._asdict())
-    if divisor is not None:
-        divisor = _loss_arguments.divisor_of(divisor, reduction, input, name)
-    row_scale = None
-    if isinstance(numbers.logit_scale, Tensor):
-        row_scale = _loss_arguments.scale_of_rows(numbers.logit_scale, _reference.row_sizes(input), name)
-        numbers = numbers._replace(logit_scale=1.0)
-    if given_lse is not None:
-        wrong = any(returned[1:]) or inplace_backward or numbers.label_smoothing != 0.0
-        if wrong or target.is_floating_point():
-            raise ValueError(
-                f"{name}: given_lse is given; expected None with probabilities, with label_smoothing, "
-                "with inplace_backward, and with any output except z_loss"
-            )
-        _loss_arguments.check_given_lse(given_lse, input, name)
-    of_torch = (
-        not has_kernels_for(input)
-        or input.numel() == 0
-        or target.requires_grad
-        or target.layout is not torch.strided
-        or (not is_compiling and _transforms.is_patched_in_transform("cross_entropy"))
-    )
-    if not of_torch and target.dtype not in INDEX_DTYPES:
-        target, input, of_torch = _loss_arguments.same_dtype(target, input)
-        if weight is not None and weight.dtype is dtype:
-            weight = weight.to(input.dtype)
-    if upstream is not None:
-        wide = torch.float32 if f32_loss and input.dtype in KERNEL_DTYPES else input.dtype
-        upstream = _loss_arguments.upstream_of(upstream, wide, input, name)
-        if upstream.numel() != 1:
-            upstream = _loss_arguments.upstream_of_rows(upstream, input, name)
-    if of_torch:
-        ignore_index, code, label_smoothing, *_ = numbers
-        others = (row_weight, row_scale, divisor)
-        is_plain = not asked and upstream is None and all(one is None for one in others)
-        if is_plain and numbers == _reference.Options(ignore_index, code, label_smoothing):
-            loss = _torch_cross_entropy(
-                input,
-                target,
-                weight,
-                ignore_index=ignore_index,
-                reduction=reduction,
-                label_smoothing=label_smoothing,
-            )
-            return loss.float() if f32_loss and loss.dtype in KERNEL_DTYPES else loss
-        result_dtype = torch.float32 if f32_loss and dtype in KERNEL_DTYPES else dtype
-        names = [name for name, is_wanted in zip(CrossEntropyOutput._fields[1:], returned) if is_wanted]
-        outputs = _reference.cross_entropy(input, target, weight, numbers, result_dtype, upstream, *others, names)
-        if code != 0 and not return_lse:
-            outputs = outputs._replace(z_loss=outputs.z_loss.detach())
-        return _chosen(outputs, returned) if asked else outputs.loss
-
-    if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # kernels check its length
-        raise ValueError(
-            f"{name}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
-            "one for each class"
-        )
-    if check:
-        _target_check.check_targets(input, of_earlier_calls=True)
-    _transforms.refuse_tangents("cross_entropy", input, target)
-    others = (row_weight, row_scale, divisor)
-    # Without a z-loss that part of the loss is 0, which needs no kernel.
-    wants_z_loss = return_z_loss and z_loss != 0.0
-    wanted = (f32_loss, wants_z_loss, *others_of_rows)
-    if given_lse is not None:
-        loss, of_z = _from_lse(
-            input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
-        )
-        if check:
-            _target_check.check_targets(input)
-        if not return_z_loss:
-            return loss
-        return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
-    if is_compiling:
-        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
-        if code != 0 and not return_lse:
-            made = (made[0], made[1].detach(), *made[2:])
-    else:
-        try:
-            if wants_gradient:
-                _transforms.refuse_functorch("cross_entropy")
-                if not asked and code != 0 and not inplace_backward:
-                    made = (_autograd.loss_alone(input, target, weight, upstream, *others, *numbers, f32_loss),)
-                else:
-                    made = _autograd.CrossEntropy.apply(
-                        input, target, weight, upstream, others, numbers, wanted, inplace_backward, return_lse
-                    )
-            elif asked:
-                made = _forward(input, target, weight, *others, *numbers, *wanted)
-            else:
-                made = (_loss(input, target, weight, *others, *numbers, f32_loss),)
-        except (RuntimeError, ValueError) as error:
-            _native.raise_from(error)
-        if check:
-            _target_check.check_targets(input)
-    if not asked:
-        return made[0]
-    outputs = _reference.Outputs(*made)
-    if return_z_loss and not wants_z_loss:
-        outputs = outputs._replace(z_loss=torch.zeros_like(outputs.loss))
-    return _chosen(outputs, returned)
-
-
-def _from_lse(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    lse: Tensor,
-    upstream: Tensor | None,
-    others: tuple[Tensor | None, ...],
-    numbers: _reference.Options,
-    f32_loss: bool,
-    wants_z_loss: bool,
-) -> tuple[Tensor, Tensor]:
-    """Loss and z-loss, through the operator that compilers see through."""
-    try:
-        if torch.is_grad_enabled() and input.requires_grad and not _is_compiling():
-            _transforms.refuse_functorch("cross_entropy")
-        if upstream is not None and _autograd.is_of_rows_of_one_loss(upstream, numbers):
-            loss, z_loss, *_ = _autograd.UpstreamOfRows.apply(
-                input, target, weight, lse, upstream, others, numbers, (f32_loss, wants_z_loss)
-            )
-            return loss, z_loss
-        loss, z_loss, _ = _operators.cross_entropy_from_lse(
-            input, target, weight, lse, *others, *numbers, f32_loss, wants_z_loss
-        )
-    except (RuntimeError, ValueError) as error:
-        _native.raise_from(error)
-    return loss if upstream is None else _reference.scaled_gradient(loss, upstream), z_loss
-
-
-def _chosen(outputs: _reference.Outputs, returned: tuple[bool, ...]) -> CrossEntropyOutput:
+def _chosen(outputs: Sequence[Any], returned: tuple[bool, ...]) -> CrossEntropyOutput:
     loss, *others = outputs
     return CrossEntropyOutput(loss, *(one if asked else None for one, asked in zip(others, returned)))
