@@ -1,15 +1,14 @@
-"""The loss of a linear layer, and log-probabilities and entropies of its rows, without its logits in memory."""
+"""The loss of a linear layer, without its logits in memory."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.overrides import has_torch_function_variadic
 from typing_extensions import Unpack
@@ -20,18 +19,19 @@ from ce.torch import (
     _autocast,
     _autograd,
     _linear,
+    _linear_arguments,
     _loss_arguments,
     _native,
     _reference,
     _settings,
     _target_check,
     _transforms,
+    _valid_tokens,
     functional,
 )
-from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
-from ce.torch.logprobs import LEFT_OUT, check_temperature, logprobs_and_entropy, options_of_logprobs, require_indices
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES
 
-__all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
+__all__ = ["linear_cross_entropy"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -63,11 +63,11 @@ def _with_direct_calls(function: _Function) -> _Function:
                 and weight_sizes[0] != 0
             ):
                 rows = target if target.dim() == 1 else target.reshape(-1)
-                return _linear.loss_of_classes(_flat_hidden(input), linear_weight, rows)
+                return _linear.loss_of_classes(_linear_arguments.flat_hidden(input), linear_weight, rows)
         except (AttributeError, TypeError):
             pass  # rejected below, by name
         except (RuntimeError, ValueError) as error:
-            if _has_kernels(input, linear_weight) and target.device == input.device:
+            if _linear_arguments.has_kernels(input, linear_weight) and target.device == input.device:
                 _native.raise_from(error)
         layer = (input, linear_weight, target)
         if has_torch_function_variadic(*layer) and options.keys() <= defaults.keys():
@@ -171,8 +171,8 @@ def linear_cross_entropy(
     all_amounts = _amounts.amounts_of(name, amounts)
     numbers = _amounts.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
     row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
-    _check_layer(name, input, linear_weight, linear_bias)
-    dtype = _dtype_of(input, linear_weight)
+    _linear_arguments.check_layer(name, input, linear_weight, linear_bias)
+    dtype = _linear_arguments.dtype_of(input, linear_weight)
     rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
     dtypes = (*INDEX_DTYPES, torch.uint8) if has_classes else (*KERNEL_DTYPES, torch.float64)
@@ -181,7 +181,7 @@ def linear_cross_entropy(
         raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
     for argument, given in (("weight", weight), ("row_weight", row_weight), ("upstream", upstream)):
         if isinstance(given, Tensor):
-            _require_dtype(name, argument, given, input.dtype)
+            _linear_arguments.require_dtype(name, argument, given, input.dtype)
     if upstream is not None and not isinstance(upstream, Tensor):
         upstream = _arguments.on_device(f"ce.torch.{name}", "upstream", upstream, torch.float32, input)
     if divisor is not None:
@@ -189,7 +189,7 @@ def linear_cross_entropy(
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
-    _check_devices(
+    _linear_arguments.check_devices(
         name, input, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight,
         row_weight=row_weight, upstream=upstream, logit_scale=row_scale,
     )  # fmt: skip
@@ -197,22 +197,22 @@ def linear_cross_entropy(
         raise ValueError(
             f"ce.torch.{name}: weight has sizes {list(weight.shape)}; expected [{linear_weight.shape[0]}], one a class"
         )
-    _check_row_weight(name, row_weight, rows)
+    _linear_arguments.check_row_weight(name, row_weight, rows)
     if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
         raise ValueError(
             f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
         )
-    _check_memory(name, memory_budget, chunk_tokens)
+    _linear_arguments.check_memory(name, memory_budget, chunk_tokens)
     if exponentials not in (None, True, False):
         raise TypeError(f"ce.torch.{name}: exponentials is {exponentials!r}; expected True, False or None")
     if valid_tokens is not None:
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
-        _check_valid_tokens(name, valid_tokens, target.numel())
+        _valid_tokens.check(name, valid_tokens, target.numel())
     is_autocast = _autocast.is_under_autocast(input)
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_f32_or(dtype)}")
+        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_linear_arguments.f32_or(dtype)}")
     if not has_classes and torch.promote_types(target.dtype, logits) is not logits:
         raise TypeError(
             f"ce.torch.{name}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
@@ -220,17 +220,17 @@ def linear_cross_entropy(
         )
     result = loss_dtype or (torch.float32 if is_autocast else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected {_f32_or(dtype)}")
+        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected {_linear_arguments.f32_or(dtype)}")
     asked = return_z_loss or return_lse or return_argmax or return_hit
     wants_z_loss = return_z_loss and numbers.z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() != 1 else ())
 
     if row_scale is not None:
-        row_scale = _rows_of(name, "logit_scale", row_scale, rows, input.dtype)
+        row_scale = _linear_arguments.rows_of(name, "logit_scale", row_scale, rows, input.dtype)
         numbers = numbers._replace(logit_scale=1.0)
 
-    if not _has_kernels(input, linear_weight) or target.requires_grad:
+    if not _linear_arguments.has_kernels(input, linear_weight) or target.requires_grad:
         with _autocast.without_autocast(input):
             bias = None if linear_bias is None else linear_bias.to(dtype)
             made_logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias).to(logits)
@@ -255,7 +255,7 @@ def linear_cross_entropy(
         made = tuple(of_torch)
         if valid_tokens is not None:
             left_out = target.reshape(-1) == ignore
-            factor = _factor(left_out, valid_tokens)
+            factor = _valid_tokens.factor(left_out, valid_tokens)
             of_none = left_out | factor.isnan()
             loss, of_z_loss, lse, argmax, hit = made[:5]
             made = (
@@ -270,14 +270,14 @@ def linear_cross_entropy(
         _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
         _arguments.refuse_gradients(f"ce.torch.{name}", weight=weight, row_weight=row_weight)
         f32_loss = result is torch.float32 or logits is torch.float32
-        _check_sums(name, of_sums, accumulate, input, linear_weight)
+        _linear_arguments.check_sums(name, of_sums, accumulate, input, linear_weight)
         if check:
             _target_check.check_targets(input, of_earlier_calls=True)
         made = _in_kernels(
-            _flat_hidden(input),
+            _linear_arguments.flat_hidden(input),
             linear_weight,
             linear_bias,
-            _flat_target(target, logits),
+            _linear_arguments.flat_target(target, logits),
             _linear.Inputs(
                 class_weight=weight if weight is None or weight.dtype is logits else weight.float(),
                 upstream=None if flat_upstream is None else flat_upstream.to(torch.float32 if f32_loss else logits),
@@ -286,7 +286,9 @@ def linear_cross_entropy(
                 divisor=divisor,
             ),
             numbers,
-            _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials),
+            _linear_arguments.memory_of(
+                name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials
+            ),
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
@@ -309,282 +311,6 @@ def linear_cross_entropy(
         argmax.reshape(rows) if return_argmax else None,
         hit.reshape(rows) if return_hit else None,
     )
-
-
-@_arguments.overridable("input", "linear_weight", "index")
-@_arguments.explained(linear_bias=KERNEL_DTYPES)
-def linear_logprobs_and_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    index: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    temperature: float | Tensor = 1.0,
-    mask: Tensor | None = None,
-    valid_tokens: int | None = None,
-    memory_budget: int | None = None,
-    chunk_tokens: int | None = None,
-    logits_dtype: torch.dtype | None = None,
-    accumulate: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
-    """:func:`ce.torch.logprobs_and_entropy` of ``F.linear(input, linear_weight, linear_bias)``, with the logits of one
-    chunk of tokens at a time in memory.
-
-    If a gradient is required the layer is kept, and the backward computes the logits again: one more product. Arguments
-    are those of :func:`linear_cross_entropy` and :func:`ce.torch.logprobs_and_entropy`; valid_tokens is the number of
-    tokens whose index is not -100, and whose mask is true.
-
-    Returns:
-        Log-probabilities and entropies in nats, of the sizes of the index, in float32. Ignored and masked tokens have
-        0. NaN if more tokens count than valid_tokens says.
-    """
-    name = "linear_logprobs_and_entropy"
-    _check_layer(name, input, linear_weight, linear_bias)
-    of_rows = temperature if isinstance(temperature, Tensor) else None
-    check_temperature(name, temperature)
-    if index.shape != input.shape[:-1]:
-        raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
-    require_indices(name, index)
-    if mask is not None:
-        _arguments.require_dtype(f"ce.torch.{name}", "mask", mask, torch.bool)
-    _check_devices(
-        name,
-        input,
-        linear_weight=linear_weight,
-        index=index,
-        linear_bias=linear_bias,
-        temperature=temperature,
-        mask=mask,
-    )
-    if index.dtype not in INDEX_DTYPES:
-        index = index.long()  # the values are not those of ignored tokens
-    if mask is not None and mask.shape != index.shape:
-        raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
-    if mask is not None:
-        index = index.masked_fill(~mask, LEFT_OUT)
-    _check_memory(name, memory_budget, chunk_tokens)
-    if valid_tokens is not None:
-        _check_valid_tokens(name, valid_tokens, index.numel())
-    dtype = _dtype_of(input, linear_weight)
-    if not _has_kernels(input, linear_weight):
-        with _autocast.without_autocast(input):
-            bias = None if linear_bias is None else linear_bias.to(dtype)
-            logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
-        logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
-        if valid_tokens is None:
-            return logprob, entropy
-        left_out = index == LEFT_OUT
-        factor = _factor(left_out, valid_tokens)
-        return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
-    _transforms.refuse_functorch(name, "linear")
-    _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-    _check_sums(name, "accumulate", accumulate, input, linear_weight)
-    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape, input.dtype)
-    numbers = options_of_logprobs(temperature)
-    memory = _memory(name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
-    needs = _linear.needs_of(input, linear_weight, linear_bias)
-    layer = (_flat_hidden(input), linear_weight, linear_bias)
-    logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
-    return logprob.reshape(index.shape), entropy.reshape(index.shape)
-
-
-_OPTIONS = tuple(
-    name
-    for name, parameter in inspect.signature(linear_cross_entropy).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("linear_bias", "weight")
-)
-
-
-class LinearCrossEntropy(nn.Linear):
-    """A linear layer and its loss: a language model's head. See :func:`linear_cross_entropy`.
-
-    Args:
-        in_features: hidden size.
-        num_classes: classes.
-        bias: whether the layer has one.
-        weight: [classes], a weight for each class.
-        options: further arguments of :func:`linear_cross_entropy`, for every call.
-
-    Raises:
-        TypeError: an option that :func:`linear_cross_entropy` does not have.
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        bias: bool = False,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-        weight: Tensor | None = None,
-        **options: Any,
-    ) -> None:
-        for option in options:
-            if option not in _OPTIONS:
-                raise TypeError(
-                    f"ce.torch.LinearCrossEntropy: got an unexpected option {option!r}; expected one of "
-                    f"{', '.join(_OPTIONS)}"
-                )
-        super().__init__(in_features, num_classes, bias, device, dtype)
-        self.class_weight: Tensor | None
-        self.register_buffer("class_weight", weight)
-        self.options = options
-
-    def forward(self, input: Tensor, target: Tensor, **of_step: Any) -> Any:  # type: ignore[override]
-        """The loss of hidden states and targets; options may change from step to step."""
-        return linear_cross_entropy(
-            input,
-            self.weight,
-            target,
-            linear_bias=self.bias,
-            weight=self.class_weight,
-            **{**self.options, **of_step},
-        )
-
-
-def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    for argument, tensor in (("input", input), ("linear_weight", weight), ("linear_bias", bias)):
-        if type(tensor).__name__ == "DTensor":
-            raise ValueError(
-                f"ce.torch.{name}: {argument} is a DTensor; expected a plain tensor: if FSDP2 shards it, call this "
-                "inside of the module's forward, or pass its full_tensor(); if ranks share the classes, pass this "
-                "rank's part (to_local()) and its group to vocab_parallel_linear_cross_entropy"
-            )
-    if weight.numel() == 0:
-        raise ValueError(
-            f"ce.torch.{name}: linear_weight has no elements; if it is a shard of FSDP or ZeRO-3, call this while "
-            "the weight is gathered (inside of the wrapped module's forward, FSDP.summon_full_params or "
-            "deepspeed.zero.GatheredParameters)"
-        )
-    if weight.dim() != 2 or input.dim() == 0 or weight.shape[1] != input.shape[-1]:
-        raise ValueError(
-            f"ce.torch.{name}: linear_weight has sizes {list(weight.shape)}; expected [classes, hidden] with the last "
-            f"size of input, whose sizes are {list(input.shape)}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"ce.torch.{name}: linear_bias has sizes {list(bias.shape)}; expected [{weight.shape[0]}]")
-    for argument, tensor in (("input", input), ("linear_weight", weight)):
-        if not tensor.is_floating_point():
-            raise TypeError(f"ce.torch.{name}: {argument} is {tensor.dtype}; expected a floating point dtype")
-    if input.dtype is torch.float64 or weight.dtype is torch.float64:
-        _arguments.require_dtype(f"ce.torch.{name}", "linear_weight", weight, input.dtype)
-    if bias is not None:
-        _require_dtype(name, "linear_bias", bias, input.dtype)
-
-
-def _require_dtype(name: str, argument: str, given: Tensor, of_input: torch.dtype) -> None:
-    """Refuses a dtype that would lose digits: float64 only goes with a layer in float64."""
-    also = (torch.float64,) if of_input is torch.float64 else ()
-    _arguments.require_dtype(f"ce.torch.{name}", argument, given, *KERNEL_DTYPES, *also)
-
-
-def _check_devices(name: str, input: Tensor, **others: Any) -> None:
-    device = input.device
-    for argument, tensor in others.items():
-        if isinstance(tensor, Tensor) and tensor.device != device:
-            raise ValueError(
-                f"ce.torch.{name}: {argument} is on {tensor.device}; expected {device}, the device of input"
-            )
-
-
-def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) -> None:
-    if row_weight is not None and row_weight.shape != rows:
-        raise ValueError(
-            f"ce.torch.{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
-        )
-
-
-def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input: torch.dtype) -> Tensor:
-    """A per-row tensor with one element a row, in float32."""
-    _require_dtype(name, argument, given, of_input)
-    if given.shape != rows:
-        raise ValueError(
-            f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected a number, or {list(rows)}, one for "
-            "each row"
-        )
-    _arguments.refuse_gradients(f"ce.torch.{name}", **{argument: given})
-    return given.reshape(-1).float()
-
-
-def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of the products: autocast's, else the one that both promote to."""
-    own, of_weight = input.dtype, weight.dtype
-    if _autocast.is_under_autocast(input) and torch.float64 not in (own, of_weight):
-        return torch.get_autocast_dtype(input.device.type)
-    return own if own is of_weight else torch.promote_types(own, of_weight)
-
-
-def _has_kernels(input: Tensor, weight: Tensor) -> bool:
-    return has_kernels_for(input) and has_kernels_for(weight) and input.numel() > 0
-
-
-def _flat_hidden(input: Tensor) -> Tensor:
-    return input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
-
-
-def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
-    if target.is_floating_point():
-        return target.reshape(-1, target.shape[-1]).to(logits)
-    flat = target if target.dim() == 1 else target.reshape(-1)
-    return flat if flat.dtype in INDEX_DTYPES else flat.long()
-
-
-def _memory(
-    name: str,
-    budget: int | None,
-    chunk_tokens: int | None,
-    logits_dtype: torch.dtype | None,
-    accumulate: torch.dtype | None,
-    valid_tokens: int | None,
-    exponentials: bool | None = None,
-) -> _linear.Memory:
-    return _linear.Memory(
-        budget or 0,
-        chunk_tokens or 0,
-        _linear.dtype_code(logits_dtype, name, "logits_dtype"),
-        _linear.dtype_code(accumulate, name, "accumulate"),
-        -1 if valid_tokens is None else valid_tokens,
-        -1 if exponentials is None else int(exponentials),
-    )
-
-
-def _f32_or(dtype: torch.dtype) -> str:
-    return "torch.float32" if dtype is torch.float32 else f"torch.float32 or {dtype}"
-
-
-def _check_sums(name: str, argument: str, dtype: torch.dtype | None, input: Tensor, weight: Tensor) -> None:
-    """
-    Raises:
-        TypeError, ValueError: the gradient of the weight cannot be summed in that dtype; names the function and
-            argument.
-    """
-    _linear.dtype_code(dtype, name, argument)
-    of_products = _dtype_of(input, weight)
-    own = of_products if weight.dtype is of_products else torch.float32  # dtype of the gradient before it is returned
-    if dtype not in (None, own, torch.float32):
-        raise ValueError(f"ce.torch.{name}: {argument} is {dtype}; expected {_f32_or(own)}")
-
-
-def _check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:
-    for argument, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
-        if number is not None and _arguments.integer(f"ce.torch.{name}", argument, number) < 1:
-            raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected 1 or more, or None")
-
-
-def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
-    if isinstance(valid_tokens, Tensor):  # reading it would wait for the GPU
-        raise TypeError(f"ce.torch.{name}: valid_tokens is a tensor; expected an integer")
-    valid_tokens = _arguments.integer(f"ce.torch.{name}", "valid_tokens", valid_tokens)
-    if not 0 <= valid_tokens <= tokens:
-        raise ValueError(
-            f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, the number of tokens"
-        )
-
-
-def _factor(left_out: Tensor, valid_tokens: int) -> Tensor:
-    """A factor [] of results, and so of their gradients: NaN if more tokens count than the caller says, else 1."""
-    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 1.0)
 
 
 def _in_kernels(

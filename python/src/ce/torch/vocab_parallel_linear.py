@@ -14,12 +14,13 @@ from ce.torch import (
     _arguments,
     _autograd,
     _linear,
+    _linear_arguments,
     _loss_arguments,
     _rank_exchange,
     _transforms,
+    _valid_tokens,
     _vocab_parallel,
     functional,
-    linear,
 )
 from ce.torch._kernels import KERNEL_DTYPES, has_kernels_for
 from ce.torch.vocab_parallel import (
@@ -35,7 +36,6 @@ __all__ = ["vocab_parallel_linear_cross_entropy"]
 _NAME = "vocab_parallel_linear_cross_entropy"
 _BUDGET = 512 << 20
 _TILE = 128  # tokens; the products' tile height
-_OF_ROWS = ("lse", "argmax", "hit", "logprob", "entropy")
 
 
 class _Call(NamedTuple):
@@ -129,16 +129,16 @@ def vocab_parallel_linear_cross_entropy(
     """
     _require_group(f"ce.torch.{_NAME}", group)
     _require_shard(f"ce.torch.{_NAME}", first_class, classes)
-    linear._check_layer(_NAME, input, linear_weight, linear_bias)
+    _linear_arguments.check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
     if target.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
     _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
-    linear._check_memory(_NAME, memory_budget, chunk_tokens)
+    _linear_arguments.check_memory(_NAME, memory_budget, chunk_tokens)
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None:
-            linear._require_dtype(_NAME, name, given, input.dtype)
+            _linear_arguments.require_dtype(_NAME, name, given, input.dtype)
     _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
     ignore_index = _arguments.integer(f"ce.torch.{_NAME}", "ignore_index", ignore_index)
     _transforms.refuse_functorch(_NAME, "linear")
@@ -152,18 +152,18 @@ def vocab_parallel_linear_cross_entropy(
                 f"ce.torch.{_NAME}: {name} is {of_layer.dtype} on {of_layer.device}; expected float32, float16 or "
                 "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
             )
-    linear._check_row_weight(_NAME, row_weight, rows)
+    _linear_arguments.check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     if classes < 1:
         raise ValueError(f"ce.torch.{_NAME}: classes is {classes}; expected 1 or more")
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
-    dtype = linear._dtype_of(input, linear_weight)
+    dtype = _linear_arguments.dtype_of(input, linear_weight)
     logits = _one_of("logits_dtype", logits_dtype, dtype)
     of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is returned
     sums_in_f32 = _one_of("accumulate", accumulate, of_weight, torch.float32) is torch.float32
-    flat_target = linear._flat_target(target, dtype)
+    flat_target = _linear_arguments.flat_target(target, dtype)
     tokens = flat_target.numel()
     if divisor is not None:
         divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
@@ -171,7 +171,7 @@ def vocab_parallel_linear_cross_entropy(
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, all_amounts["z_loss"] != 0.0)
     row_scale = None
     if isinstance(all_amounts["logit_scale"], Tensor):
-        row_scale = linear._rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows, input.dtype)
+        row_scale = _linear_arguments.rows_of(_NAME, "logit_scale", all_amounts["logit_scale"], rows, input.dtype)
         all_amounts["logit_scale"] = 1.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     if upstream is not None:
@@ -179,8 +179,8 @@ def vocab_parallel_linear_cross_entropy(
     hidden = input.reshape(-1, input.shape[-1])
     kept = None
     if valid_tokens is not None:
-        linear._check_valid_tokens(_NAME, valid_tokens, tokens)
-        kept = _Kept.of(flat_target, ignore_index, valid_tokens)
+        _valid_tokens.check(_NAME, valid_tokens, tokens)
+        kept = _valid_tokens.Kept.of(flat_target, ignore_index, valid_tokens)
         hidden, flat_target = kept.gather(hidden), kept.gather(flat_target)
         flat_rows, row_scale = kept.gather(flat_rows), kept.gather(row_scale)
         upstream = upstream if upstream is None or upstream.dim() == 0 else kept.gather(upstream)
@@ -215,7 +215,7 @@ def vocab_parallel_linear_cross_entropy(
     call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype, logits, sums_in_f32)
     result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected {linear._f32_or(dtype)}")
+        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected {_linear_arguments.f32_or(dtype)}")
     if ranks > 1:
         sums = call.sums_input_grad and needs[0]
         of_valid = -1 if valid_tokens is None else valid_tokens
@@ -225,14 +225,14 @@ def vocab_parallel_linear_cross_entropy(
     loss, *others = _VocabParallelLinear.apply(
         hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
     )
-    wanted = [name for name in ("z_loss", *_OF_ROWS) if options[f"return_{name}"]]
+    wanted = [name for name in ("z_loss", *_valid_tokens.OF_ROWS) if options[f"return_{name}"]]
     made = {"loss": loss, **dict(zip(wanted, others))}
     if kept is not None:
         made = kept.scattered(made, reduction)
     for name, one in made.items():
-        if name in _OF_ROWS or reduction == "none":
+        if name in _valid_tokens.OF_ROWS or reduction == "none":
             made[name] = one.reshape(rows)
-        if name not in _OF_ROWS:
+        if name not in _valid_tokens.OF_ROWS:
             made[name] = made[name].to(result)
     return VocabParallelOutput(**made) if wanted else made["loss"]
 
@@ -244,7 +244,7 @@ def _one_of(
     if given is None:
         return otherwise or own
     if given not in (own, torch.float32):
-        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {linear._f32_or(own)}")
+        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {_linear_arguments.f32_or(own)}")
     return given
 
 
@@ -257,38 +257,6 @@ def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
             f"ce.torch.{_NAME}: upstream has sizes {list(given.shape)}; expected one number, or {list(rows)}"
         )
     return given.reshape(()) if given.numel() == 1 else given.reshape(-1)
-
-
-class _Kept(NamedTuple):
-    """The tokens in products, if others are left out. Nothing waits for the device."""
-
-    order: Tensor
-    """Indices of the tokens that count, in ascending order, as many as the caller says."""
-    left_out: Tensor
-    factor: Tensor
-    """A factor []: NaN if more tokens count than the caller says, else 1."""
-
-    @staticmethod
-    def of(target: Tensor, ignore_index: int, valid_tokens: int) -> _Kept:
-        left_out = target == ignore_index
-        order = torch.sort(left_out.to(torch.uint8), stable=True).indices[:valid_tokens]
-        return _Kept(order, left_out, linear._factor(left_out, valid_tokens))
-
-    def gather(self, of_rows: Any) -> Any:
-        return None if of_rows is None else of_rows.index_select(0, self.order)
-
-    def scattered(self, made: dict[str, Tensor], reduction: str) -> dict[str, Tensor]:
-        """Scatters rows back to their tokens, with the results of ignored tokens."""
-        of_left_out = {"lse": torch.nan, "argmax": -1}
-        for name, one in made.items():
-            if name in _OF_ROWS or reduction == "none":
-                all_rows = one.new_zeros(self.left_out.numel()).index_copy(0, self.order, one)
-                one = all_rows.masked_fill(self.left_out, of_left_out.get(name, 0))
-            if one.is_floating_point():
-                made[name] = one * self.factor
-            else:
-                made[name] = one.masked_fill(self.factor.isnan(), of_left_out.get(name, 0))
-        return made
 
 
 _agreed = _rank_exchange.PerGroup()
