@@ -11,7 +11,7 @@ float64) run in torch. The same operators without Python code around them are ``
 
 from ce._c import NotTuned
 from ce._stats import Stats, stats
-from ce.torch import _registrations, _vocab_parallel
+from ce.torch import _registrations
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
 from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
@@ -25,7 +25,6 @@ from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_en
 from ce.torch.vocab_parallel_linear import vocab_parallel_linear_cross_entropy
 
 _registrations.register()
-_vocab_parallel.register()
 
 __all__ = [
     "CrossEntropyLoss",

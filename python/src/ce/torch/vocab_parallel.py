@@ -18,10 +18,12 @@ from ce.torch import (
     _native,
     _rank_decision,
     _rank_exchange,
+    _rank_groups,
     _reference,
     _settings,
     _transforms,
     _vocab_parallel,
+    _vocab_parallel_exchange,
     functional,
 )
 from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
@@ -53,7 +55,7 @@ class VocabParallelOutput(NamedTuple):
     """One float32 a row: the entropy."""
 
 
-_agreed = _rank_exchange.PerGroup()
+_agreed = _rank_groups.PerGroup()
 """Whether ranks exchange, for each kind of call."""
 _PLANS = ("automatic", "gather", "exchange")
 
@@ -123,10 +125,10 @@ def vocab_parallel_cross_entropy(
         RuntimeError: plan is "exchange", and a rank cannot: it says which, and why; what rank 0 fails with.
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
-    _require_group(_NAME, group)
-    _require_shard(_NAME, first_class, classes)
+    _rank_groups.require_group(_NAME, group)
+    _rank_groups.require_shard(_NAME, first_class, classes)
     logits, target, group = _local(logits, target, group)
-    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
+    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _rank_groups.has_group(group) else (1, 0)
     code = _arguments.reduction_code(_NAME, reduction)
     all_amounts = _amounts.amounts_of("vocab_parallel_cross_entropy", amounts)
     numbers = _amounts.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
@@ -179,7 +181,7 @@ def vocab_parallel_cross_entropy(
     wanted = _vocab_parallel.Wanted(
         return_z_loss and numbers.z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
     )
-    shard = _vocab_parallel.Group(group, ranks, first_class, classes)
+    shard = _rank_groups.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
     flat = logits.reshape(rows.numel(), columns)
     flat_target = target.to(logits.dtype).reshape(flat.shape) if probabilities else target.reshape(-1)
@@ -193,7 +195,7 @@ def vocab_parallel_cross_entropy(
         if not torch.compiler.is_compiling():
             peers = _peers(arguments, rank, plan)
         if peers is not None:
-            made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
+            made = _vocab_parallel_exchange.ExchangedCrossEntropy.apply(*arguments, peers)
         else:
             made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
     except (RuntimeError, ValueError) as error:
@@ -208,20 +210,6 @@ def vocab_parallel_cross_entropy(
     if return_z_loss and not wanted.z_loss:
         shaped[1] = torch.zeros_like(shaped[0])
     return VocabParallelOutput(*shaped)
-
-
-def _require_group(name: str, group: Any) -> None:
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"{name}: group is of type {type(group).__name__}; expected a ProcessGroup or None")
-
-
-def _require_shard(name: str, first_class: Any, classes: Any) -> None:
-    for argument, given in (("first_class", first_class), ("classes", classes)):
-        _arguments.require_integer(name, argument, given)
-
-
-def _has_group(group: Any) -> bool:
-    return group is not None or (dist.is_available() and dist.is_initialized())
 
 
 def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, Any]:
@@ -274,7 +262,13 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
         agreed = _agree(
-            flat, target, numbers, wanted, shard, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
+            flat,
+            target,
+            numbers,
+            wanted,
+            shard,
+            code,
+            lambda: shall and _vocab_parallel_exchange.can_exchange(*arguments),
         )
         all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
@@ -325,7 +319,7 @@ def _agree(
     gathered = mine.new_empty(shard.ranks * len(names))
     dist.all_gather_into_tensor(gathered, mine, group=shard.group)
     calls = gathered.cpu().reshape(shard.ranks, len(names)).tolist()
-    _vocab_parallel.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
+    _rank_groups.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
     next_class = 0
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
         if min(first, classes) != next_class:
