@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -261,15 +260,8 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
         known = agreed_on.get(kind)
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
-        agreed = _agree(
-            flat,
-            target,
-            numbers,
-            wanted,
-            shard,
-            code,
-            lambda: shall and _vocab_parallel_exchange.can_exchange(*arguments),
-        )
+        own_can = shall and _vocab_parallel_exchange.can_exchange(*arguments)
+        agreed = _agree(flat, target, numbers, wanted, shard, code, own_can)
         all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
     why_not = "the first call is being captured into a graph" if captured else "a rank has no kernel for an exchange"
@@ -294,16 +286,15 @@ def _agree(
     wanted: Any,
     shard: Any,
     code: tuple[int, ...],
-    can_exchange: Callable[[], bool],
+    can_exchange: bool,
 ) -> tuple[bool, int]:
     """Compares the calls of all ranks: raises ValueError on every rank if they do not match.
 
     Returns whether all ranks can exchange, and the columns of the widest shard.
     """
     dtypes = (*KERNEL_DTYPES, torch.int32, torch.int64)
-    own_can = can_exchange()
     if shard.ranks == 1:
-        return own_can, shard.valid(flat.shape[1])
+        return can_exchange, shard.valid(flat.shape[1])
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", *_reference.Options._fields,
@@ -313,7 +304,7 @@ def _agree(
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], shard.first_class, shard.classes, dtypes.index(flat.dtype))
     call = torch.tensor(
-        (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, own_can), dtype=torch.float64
+        (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, can_exchange), dtype=torch.float64
     )
     mine = call.to(flat.device)
     gathered = mine.new_empty(shard.ranks * len(names))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ce.torch import _native, _settings
+from ce.torch import _native, _reference, _settings
 from ce.torch._kernels import KERNEL_DTYPES
 
 operators = _native.operators
@@ -19,6 +19,17 @@ AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C
 
 def runs_on_host(tensor: Tensor) -> bool:
     return _settings.on_host and tensor.dtype in KERNEL_DTYPES
+
+
+def split(rest: tuple[Any, ...], tensors: int) -> tuple[Any, _reference.Options, tuple[Any, ...]]:
+    """The rest of a schema, after the tensors that a function names: that many further tensors; options; flags and
+    other numbers."""
+    end = tensors + len(_reference.Options._fields)
+    return rest[:tensors], _reference.Options(*rest[tensors:end]), rest[end:]
+
+
+def fake_gradient(logits: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(logits)
 
 
 def fake_nothing(*arguments: Any) -> None:

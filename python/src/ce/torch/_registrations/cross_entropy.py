@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from ce.torch import _native, _reference
-from ce.torch._registrations._library import AUTOCAST, fake_nothing, library, operators, refuse_gradient, runs_on_host
+from ce.torch._registrations._library import (
+    AUTOCAST,
+    fake_gradient,
+    fake_nothing,
+    library,
+    operators,
+    refuse_gradient,
+    runs_on_host,
+    split,
+)
 
 _OfRows = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]
 
@@ -26,7 +35,8 @@ _END_OF_OPTIONS = _OF_ROWS + len(_reference.Options._fields)
 
 def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, _reference.Options, tuple[bool, ...]]:
     """The rest of a schema, after its own tensors: row weights, row scales and divisor; options; flags."""
-    return rest[:_OF_ROWS], _reference.Options(*rest[_OF_ROWS:_END_OF_OPTIONS]), rest[_END_OF_OPTIONS:]
+    (row_weight, row_scale, divisor), options, flags = split(rest, _OF_ROWS)
+    return (row_weight, row_scale, divisor), options, flags
 
 
 def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
@@ -244,10 +254,6 @@ def _fake_with_grad_in_place(
     return _fake_cross_entropy(logits, target, weight, *rest)
 
 
-def _fake_backward(logits: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(logits)
-
-
 def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, target, weight, *rest = inputs
     of_rows, ctx.numbers, flags = _split(tuple(rest))
@@ -286,7 +292,7 @@ def register() -> None:
         ("cross_entropy_with_grad", _cpu_with_grad, _fake_with_grad),
         ("cross_entropy_with_grad_", _cpu_with_grad_in_place, _fake_with_grad_in_place),
         ("cross_entropy_from_lse", _cpu_from_lse, _fake_from_lse),
-        ("cross_entropy_backward", _cpu_backward, _fake_backward),
+        ("cross_entropy_backward", _cpu_backward, fake_gradient),
         ("cross_entropy_backward_", _cpu_backward_in_place, fake_nothing),
         ("scale_gradient_", _cpu_scale_gradient, fake_nothing),
     ):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import _native, _reference, _settings
-from ce.torch._registrations._library import fake_nothing, library, operators
+from ce.torch._registrations._library import fake_gradient, fake_nothing, library, operators, split
 from ce.torch._vocab_parallel import Wanted, statistics_words
 
 _OPERATORS = (
@@ -22,14 +22,8 @@ _OPERATORS = (
 )
 
 
-def _split(rest: tuple[Any, ...], tensors: int) -> tuple[_reference.Options, tuple[Any, ...]]:
-    """The options behind that many tensors, and the remaining arguments."""
-    end = tensors + len(_reference.Options._fields)
-    return _reference.Options(*rest[tensors:end]), rest[end:]
-
-
 def _fake_shard(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
-    numbers, (_, _, _, argmax, entropy) = _split(rest, 3)
+    _, numbers, (_, _, _, argmax, entropy) = split(rest, 3)
     wanted = Wanted(argmax=argmax, entropy=entropy)
     return logits.new_empty((logits.shape[0], statistics_words(logits, target, numbers, wanted)), dtype=torch.float32)
 
@@ -37,7 +31,7 @@ def _fake_shard(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: An
 def _fake_merge(
     logits: Tensor, target: Tensor, weight: Tensor | None, statistics: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    numbers, (f32_loss, _, _, *flags) = _split(rest, 3)
+    _, numbers, (f32_loss, _, _, *flags) = split(rest, 3)
     rows = logits.shape[:1]
     losses = rows if numbers.reduction == _reference.NONE else ()
     loss_dtype = torch.float32 if f32_loss else logits.dtype
@@ -51,12 +45,8 @@ def _fake_merge(
     return logits.new_empty(losses, dtype=loss_dtype), *others, merged
 
 
-def _fake_backward(logits: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(logits)
-
-
 def _fake_exchange(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    numbers, (f32_loss, _, _, _, *flags) = _split(rest, 5)
+    _, numbers, (f32_loss, _, _, _, *flags) = split(rest, 5)
     statistics = logits.new_empty((0, 0))
     shard = (0, 0)
     return _fake_merge(logits, target, None, statistics, None, None, None, *numbers, f32_loss, *shard, *flags)[:-1]
@@ -88,7 +78,7 @@ def register() -> None:
     fakes: tuple[Callable[..., Any], ...] = (
         _fake_shard,
         _fake_merge,
-        _fake_backward,
+        fake_gradient,
         fake_nothing,
         _fake_exchange,
         _fake_possible,
