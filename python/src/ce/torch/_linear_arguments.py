@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ce.torch import _arguments, _autocast, _linear
@@ -85,6 +86,11 @@ def dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
 
 def has_kernels(input: Tensor, weight: Tensor) -> bool:
     return has_kernels_for(input) and has_kernels_for(weight) and input.numel() > 0
+
+
+def logits_in_torch(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The logits of a layer by torch's own product, in its dtype. The caller has turned off autocast."""
+    return F.linear(input.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def flat_hidden(input: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch.overrides import has_torch_function_variadic
@@ -17,9 +16,9 @@ from ce.torch import (
     _amounts,
     _arguments,
     _autocast,
-    _autograd,
     _linear,
     _linear_arguments,
+    _linear_loss,
     _loss_arguments,
     _native,
     _reference,
@@ -33,6 +32,7 @@ from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES
 
 __all__ = ["linear_cross_entropy"]
 
+_NAME = "linear_cross_entropy"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -155,189 +155,141 @@ def linear_cross_entropy(
         TypeError: a dtype that does not.
         RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
     """
-    name = "linear_cross_entropy"
-    of_sums = "accumulate"  # the argument's name
-    if options is not None:
-        if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
-            raise TypeError(
-                f"ce.torch.{name}: options is of type {type(options).__name__}; expected torch's "
-                "LinearCrossEntropyOptions, with batch_chunk_size and acc_dtype"
-            )
-        chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
-        if accumulate is None:
-            accumulate, of_sums = getattr(options, "acc_dtype", None), "options.acc_dtype"
+    chunk_tokens, accumulate, of_sums = _with_options_of_torch(options, chunk_tokens, accumulate)
     ignore = -100 if ignore_index is None else ignore_index
-    code = _arguments.reduction_code(f"ce.torch.{name}", reduction)
-    all_amounts = _amounts.amounts_of(name, amounts)
-    numbers = _amounts.options_of(f"ce.torch.{name}", ignore, code, label_smoothing, all_amounts)
+    code = _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
+    all_amounts = _amounts.amounts_of(_NAME, amounts)
+    numbers = _amounts.options_of(f"ce.torch.{_NAME}", ignore, code, label_smoothing, all_amounts)
     row_scale = numbers.logit_scale if isinstance(numbers.logit_scale, Tensor) else None
-    _linear_arguments.check_layer(name, input, linear_weight, linear_bias)
-    dtype = _linear_arguments.dtype_of(input, linear_weight)
+    _linear_arguments.check_layer(_NAME, input, linear_weight, linear_bias)
+    _check_dtypes(input, target, weight, row_weight, upstream, return_hit)
+    if upstream is not None and not isinstance(upstream, Tensor):
+        upstream = _arguments.on_device(f"ce.torch.{_NAME}", "upstream", upstream, torch.float32, input)
+    if divisor is not None:
+        divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
+    _check_sizes(input, linear_weight, target, linear_bias, weight, row_weight, upstream, row_scale)
+    _linear_arguments.check_memory(_NAME, memory_budget, chunk_tokens)
+    if exponentials not in (None, True, False):
+        raise TypeError(f"ce.torch.{_NAME}: exponentials is {exponentials!r}; expected True, False or None")
+    if valid_tokens is not None:
+        if target.is_floating_point():
+            raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices beside valid_tokens")
+        _valid_tokens.check(_NAME, valid_tokens, target.numel())
+    dtypes = _dtypes_of(input, linear_weight, target, logits_dtype, loss_dtype)
     rows = input.shape[:-1]
+    if row_scale is not None:
+        row_scale = _linear_arguments.rows_of(_NAME, "logit_scale", row_scale, rows, input.dtype)
+        numbers = numbers._replace(logit_scale=1.0)
+    flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() != 1 else ())
+    flat_rows = None if row_weight is None else row_weight.reshape(-1)
+    inputs = _linear.Inputs(weight, flat_upstream, flat_rows, row_scale, divisor)
+    layer = (input, linear_weight, linear_bias)
+    wants_z_loss = return_z_loss and numbers.z_loss != 0.0
+    if not _linear_arguments.has_kernels(input, linear_weight) or target.requires_grad:
+        made = _linear_loss.in_torch(*layer, target, inputs, numbers, dtypes, valid_tokens, return_hit)
+    else:
+        _transforms.refuse_functorch(_NAME, "linear")
+        _transforms.refuse_tangents(_NAME, *layer, instead="linear")
+        _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
+        _linear_arguments.check_sums(_NAME, of_sums, accumulate, input, linear_weight)
+        if check:
+            _target_check.check_targets(input, of_earlier_calls=True)
+        memory = _linear_arguments.memory_of(
+            _NAME, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials
+        )
+        wanted = (wants_z_loss, return_lse, return_argmax, return_hit)
+        made = _linear_loss.in_kernels(*layer, target, inputs, numbers, memory, dtypes, wanted)
+        if check:
+            _target_check.check_targets(input)
+    if wants_z_loss and code != _reference.NONE and not return_lse:
+        made = (made[0], made[1].detach(), *made[2:])
+    returned = (return_z_loss, return_lse, return_argmax, return_hit)
+    return _linear_loss.result(made, rows if reduction == "none" else None, rows, dtypes.loss, returned, wants_z_loss)
+
+
+def _with_options_of_torch(
+    options: Any, chunk_tokens: int | None, accumulate: torch.dtype | None
+) -> tuple[int | None, torch.dtype | None, str]:
+    """The tokens of a chunk and the dtype of sums, from torch's options where they are not given; and the name of the
+    argument that the latter comes from."""
+    if options is None:
+        return chunk_tokens, accumulate, "accumulate"
+    if not hasattr(options, "batch_chunk_size") and not hasattr(options, "acc_dtype"):
+        raise TypeError(
+            f"ce.torch.{_NAME}: options is of type {type(options).__name__}; expected torch's "
+            "LinearCrossEntropyOptions, with batch_chunk_size and acc_dtype"
+        )
+    chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
+    if accumulate is None:
+        return chunk_tokens, getattr(options, "acc_dtype", None), "options.acc_dtype"
+    return chunk_tokens, accumulate, "accumulate"
+
+
+def _check_dtypes(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    row_weight: Tensor | None,
+    upstream: Tensor | float | None,
+    return_hit: bool,
+) -> None:
     has_classes = not target.is_floating_point()
-    dtypes = (*INDEX_DTYPES, torch.uint8) if has_classes else (*KERNEL_DTYPES, torch.float64)
-    _arguments.require_dtype(f"ce.torch.{name}", "target", target, *dtypes)
+    of_target = (*INDEX_DTYPES, torch.uint8) if has_classes else (*KERNEL_DTYPES, torch.float64)
+    _arguments.require_dtype(f"ce.torch.{_NAME}", "target", target, *of_target)
     if not has_classes and return_hit:
-        raise ValueError(f"ce.torch.{name}: return_hit is True; expected False where target holds probabilities")
+        raise ValueError(f"ce.torch.{_NAME}: return_hit is True; expected False where target holds probabilities")
     for argument, given in (("weight", weight), ("row_weight", row_weight), ("upstream", upstream)):
         if isinstance(given, Tensor):
-            _linear_arguments.require_dtype(name, argument, given, input.dtype)
-    if upstream is not None and not isinstance(upstream, Tensor):
-        upstream = _arguments.on_device(f"ce.torch.{name}", "upstream", upstream, torch.float32, input)
-    if divisor is not None:
-        divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{name}")
-    expected = rows if has_classes else (*rows, linear_weight.shape[0])
+            _linear_arguments.require_dtype(_NAME, argument, given, input.dtype)
+
+
+def _check_sizes(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    row_weight: Tensor | None,
+    upstream: Tensor | None,
+    row_scale: Tensor | None,
+) -> None:
+    """Checks sizes, and that all tensors are on one device."""
+    rows, classes = input.shape[:-1], linear_weight.shape[0]
+    expected = (*rows, classes) if target.is_floating_point() else rows
     if target.shape != expected:
-        raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
+        raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
     _linear_arguments.check_devices(
-        name, input, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight,
+        _NAME, input, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight,
         row_weight=row_weight, upstream=upstream, logit_scale=row_scale,
     )  # fmt: skip
     if weight is not None and weight.shape != linear_weight.shape[:1]:
-        raise ValueError(
-            f"ce.torch.{name}: weight has sizes {list(weight.shape)}; expected [{linear_weight.shape[0]}], one a class"
-        )
-    _linear_arguments.check_row_weight(name, row_weight, rows)
+        raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
+    _linear_arguments.check_row_weight(_NAME, row_weight, rows)
     if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
         raise ValueError(
-            f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
+            f"ce.torch.{_NAME}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
         )
-    _linear_arguments.check_memory(name, memory_budget, chunk_tokens)
-    if exponentials not in (None, True, False):
-        raise TypeError(f"ce.torch.{name}: exponentials is {exponentials!r}; expected True, False or None")
-    if valid_tokens is not None:
-        if not has_classes:
-            raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
-        _valid_tokens.check(name, valid_tokens, target.numel())
-    is_autocast = _autocast.is_under_autocast(input)
+
+
+def _dtypes_of(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    logits_dtype: torch.dtype | None,
+    loss_dtype: torch.dtype | None,
+) -> _linear_loss.Dtypes:
+    """The dtypes of the call, which the given ones must fit."""
+    dtype = _linear_arguments.dtype_of(input, linear_weight)
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected {_linear_arguments.f32_or(dtype)}")
-    if not has_classes and torch.promote_types(target.dtype, logits) is not logits:
+        expected = _linear_arguments.f32_or(dtype)
+        raise ValueError(f"ce.torch.{_NAME}: logits_dtype is {logits_dtype}; expected {expected}")
+    if target.is_floating_point() and torch.promote_types(target.dtype, logits) is not logits:
         raise TypeError(
-            f"ce.torch.{name}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
+            f"ce.torch.{_NAME}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "
             "(logits_dtype)"
         )
-    result = loss_dtype or (torch.float32 if is_autocast else dtype)
+    result = loss_dtype or (torch.float32 if _autocast.is_under_autocast(input) else dtype)
     if result not in (dtype, torch.float32):
-        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected {_linear_arguments.f32_or(dtype)}")
-    asked = return_z_loss or return_lse or return_argmax or return_hit
-    wants_z_loss = return_z_loss and numbers.z_loss != 0.0
-    flat_rows = None if row_weight is None else row_weight.reshape(-1)
-    flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() != 1 else ())
-
-    if row_scale is not None:
-        row_scale = _linear_arguments.rows_of(name, "logit_scale", row_scale, rows, input.dtype)
-        numbers = numbers._replace(logit_scale=1.0)
-
-    if not _linear_arguments.has_kernels(input, linear_weight) or target.requires_grad:
-        with _autocast.without_autocast(input):
-            bias = None if linear_bias is None else linear_bias.to(dtype)
-            made_logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias).to(logits)
-            made_logits = made_logits.reshape(-1, linear_weight.shape[0])
-            of_torch = functional.cross_entropy(
-                made_logits,
-                target.reshape(-1).long() if has_classes else target.reshape(made_logits.shape),
-                weight,
-                row_weight=flat_rows,
-                divisor=divisor,
-                upstream=flat_upstream,
-                loss_dtype=result if result in (torch.float32, logits) else logits,
-                return_z_loss=True,
-                return_lse=True,
-                return_argmax=True,
-                return_hit=return_hit,
-                ignore_index=ignore,
-                reduction=reduction,
-                label_smoothing=label_smoothing,
-                **(amounts if row_scale is None else {**amounts, "logit_scale": row_scale}),
-            )
-        made = tuple(of_torch)
-        if valid_tokens is not None:
-            left_out = target.reshape(-1) == ignore
-            factor = _valid_tokens.factor(left_out, valid_tokens)
-            of_none = left_out | factor.isnan()
-            loss, of_z_loss, lse, argmax, hit = made[:5]
-            made = (
-                loss * factor,
-                of_z_loss * factor,
-                lse.masked_fill(of_none, torch.nan),
-                argmax.masked_fill(of_none, -1),
-                None if hit is None else hit.masked_fill(of_none, False),
-            )
-    else:
-        _transforms.refuse_functorch(name, "linear")
-        _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-        _arguments.refuse_gradients(f"ce.torch.{name}", weight=weight, row_weight=row_weight)
-        f32_loss = result is torch.float32 or logits is torch.float32
-        _linear_arguments.check_sums(name, of_sums, accumulate, input, linear_weight)
-        if check:
-            _target_check.check_targets(input, of_earlier_calls=True)
-        made = _in_kernels(
-            _linear_arguments.flat_hidden(input),
-            linear_weight,
-            linear_bias,
-            _linear_arguments.flat_target(target, logits),
-            _linear.Inputs(
-                class_weight=weight if weight is None or weight.dtype is logits else weight.float(),
-                upstream=None if flat_upstream is None else flat_upstream.to(torch.float32 if f32_loss else logits),
-                row_weight=None if flat_rows is None else flat_rows.float(),
-                row_scale=row_scale,
-                divisor=divisor,
-            ),
-            numbers,
-            _linear_arguments.memory_of(
-                name, memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens, exponentials
-            ),
-            (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
-            dtype,
-        )
-        if check:
-            _target_check.check_targets(input)
-    loss, of_z_loss, lse, argmax, hit = made[:5]
-    if wants_z_loss and code != 0 and not return_lse:
-        of_z_loss = of_z_loss.detach()
-    loss = _unflat(loss, rows, reduction)
-    if loss.dtype is not result:
-        loss = loss.to(result)
-    if not asked:
-        return loss
-    if return_z_loss and not wants_z_loss:
-        of_z_loss = torch.zeros_like(loss)
-    return functional.CrossEntropyOutput(
-        loss,
-        _unflat(of_z_loss, rows, reduction).to(result) if return_z_loss else None,
-        lse.reshape(rows) if return_lse else None,
-        argmax.reshape(rows) if return_argmax else None,
-        hit.reshape(rows) if return_hit else None,
-    )
-
-
-def _in_kernels(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    inputs: _linear.Inputs,
-    numbers: _reference.Options,
-    memory: _linear.Memory,
-    outputs: tuple[bool, ...],
-    dtype: torch.dtype,
-) -> tuple[Any, ...]:
-    """Loss, z-loss, logsumexp, argmax and hit; outputs that are not wanted are None, or an empty tensor."""
-    needs = _linear.needs_of(input, weight, bias)
-    if not any(needs):
-        f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs
-        wanted = _linear.Wanted(f32_loss, z_loss_out=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit)
-        layer = _linear.Layer.of(input, weight, bias, dtype)
-        made = _linear.run(*layer, target, _linear.without_upstream(inputs), numbers, memory, wanted)
-        return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
-    given = (input, weight, bias, target)
-    if numbers.reduction in _autograd.MEAN_OR_SUM and not any(outputs[1:]):
-        loss = _linear.LossAlone.apply(*given, inputs, numbers, memory, outputs[0], dtype, needs)
-        return loss, None, None, None, None
-    return _linear.LinearCrossEntropy.apply(*given, inputs, numbers, memory, outputs, dtype, needs)
-
-
-def _unflat(loss: Tensor, rows: torch.Size, reduction: str) -> Tensor:
-    return loss.reshape(rows) if reduction == "none" else loss
+        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected {_linear_arguments.f32_or(dtype)}")
+    return _linear_loss.Dtypes(dtype, logits, result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ce.torch import _arguments, _autocast, _linear, _linear_arguments, _transforms, _valid_tokens
@@ -70,8 +69,7 @@ def linear_logprobs_and_entropy(
     dtype = _linear_arguments.dtype_of(input, linear_weight)
     if not _linear_arguments.has_kernels(input, linear_weight):
         with _autocast.without_autocast(input):
-            bias = None if linear_bias is None else linear_bias.to(dtype)
-            logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
+            logits = _linear_arguments.logits_in_torch(input, linear_weight, linear_bias, dtype)
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
         if valid_tokens is None:
             return logprob, entropy
