@@ -108,29 +108,15 @@ def vocab_parallel_linear_cross_entropy(
     """
     _rank_groups.require_group(f"ce.torch.{_NAME}", group)
     _rank_groups.require_shard(f"ce.torch.{_NAME}", first_class, classes)
-    _linear_arguments.check_layer(_NAME, input, linear_weight, linear_bias)
-    if target.is_floating_point():
-        raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
-    if target.shape != input.shape[:-1]:
-        raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
-    _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
+    _check_arguments(input, linear_weight, target, linear_bias, reduction, weight, row_weight)
     _linear_arguments.check_memory(_NAME, memory_budget, chunk_tokens)
-    for name, given in (("weight", weight), ("row_weight", row_weight)):
-        if given is not None:
-            _linear_arguments.require_dtype(_NAME, name, given, input.dtype)
-    _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
     ignore_index = _arguments.integer(f"ce.torch.{_NAME}", "ignore_index", ignore_index)
     _transforms.refuse_functorch(_NAME, "linear")
     _transforms.refuse_tangents(_NAME, input, linear_weight, linear_bias, instead="linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _rank_groups.has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = _amounts.amounts_of(_NAME, amounts)
-    for name, of_layer in (("input", input), ("linear_weight", linear_weight)):
-        if not has_kernels_for(of_layer):
-            raise ValueError(
-                f"ce.torch.{_NAME}: {name} is {of_layer.dtype} on {of_layer.device}; expected float32, float16 or "
-                "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
-            )
+    _require_kernels(input=input, linear_weight=linear_weight)
     _linear_arguments.check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -183,24 +169,24 @@ def vocab_parallel_linear_cross_entropy(
         "return_entropy": return_entropy,
     }
     needs = _linear.needs_of(input, linear_weight, linear_bias)
-    element = logits.itemsize + (dtype.itemsize if logits is not dtype and any(needs) else 0)  # rounded for products
-    row_bytes = -(-classes // ranks) * element  # equal on all ranks, even if their shards differ
-    count = flat_target.numel()
-    chunk = chunk_tokens or _chunk(count, row_bytes, memory_budget or _BUDGET)
-    if chunk_tokens is None and needs[1] and linear_weight.dtype is not torch.float32 and sums_in_f32:
-        in_f32 = 4 * input.shape[-1] // element  # tokens whose logits take as many bytes as the sums
-        if count <= chunk + in_f32:
-            chunk = max(count, 1)
+    chunk = chunk_tokens
+    if chunk is None:
+        rounded = dtype.itemsize if logits is not dtype and any(needs) else 0  # gradients of logits, for the products
+        element = logits.itemsize + rounded
+        row_bytes = -(-classes // ranks) * element  # equal on all ranks, even if their shards differ
+        has_sums = needs[1] and linear_weight.dtype is not torch.float32 and sums_in_f32
+        sums = 4 * input.shape[-1] // element if has_sums else None
+        chunk = _chunk(flat_target.numel(), row_bytes, memory_budget or _BUDGET, sums)
     call = _vocab_parallel_linear.Call(group, chunk, sum_input_grad and ranks > 1, options, dtype, logits, sums_in_f32)
     result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected {_linear_arguments.f32_or(dtype)}")
     if ranks > 1:
-        sums = call.sums_input_grad and needs[0]
         of_valid = -1 if valid_tokens is None else valid_tokens
-        of_call = (tokens, of_valid, input.shape[-1], any(needs), needs[1], chunk, sums)
+        has_sum = call.sums_input_grad and needs[0]
+        of_call = (tokens, of_valid, input.shape[-1], any(needs), needs[1], chunk, has_sum)
         _agree(group, ranks, tuple(float(one) for one in of_call))
-    valid = max(0, min(columns, classes - first_class))
+    valid = _rank_groups.Group(group, ranks, first_class, classes).valid(columns)
     loss, *others = _vocab_parallel_linear.VocabParallelLinear.apply(
         hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
     )
@@ -208,12 +194,48 @@ def vocab_parallel_linear_cross_entropy(
     made = {"loss": loss, **dict(zip(wanted, others))}
     if kept is not None:
         made = kept.scattered(made, reduction)
+    made = _shaped(made, rows, reduction, result)
+    return VocabParallelOutput(**made) if wanted else made["loss"]
+
+
+def _check_arguments(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    reduction: str,
+    weight: Tensor | None,
+    row_weight: Tensor | None,
+) -> None:
+    _linear_arguments.check_layer(_NAME, input, linear_weight, linear_bias)
+    if target.is_floating_point():
+        raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
+    if target.shape != input.shape[:-1]:
+        raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
+    _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
+    for name, given in (("weight", weight), ("row_weight", row_weight)):
+        if given is not None:
+            _linear_arguments.require_dtype(_NAME, name, given, input.dtype)
+    _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
+
+
+def _require_kernels(**layer: Tensor) -> None:
+    for name, given in layer.items():
+        if not has_kernels_for(given):
+            raise ValueError(
+                f"ce.torch.{_NAME}: {name} is {given.dtype} on {given.device}; expected float32, float16 or "
+                "bfloat16 on a GPU (or on the CPU with ce.torch.configure(cpu='host'))"
+            )
+
+
+def _shaped(made: dict[str, Tensor], rows: torch.Size, reduction: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The outputs in the sizes of the call, and losses in their dtype."""
     for name, one in made.items():
         if name in _valid_tokens.OF_ROWS or reduction == "none":
             made[name] = one.reshape(rows)
         if name not in _valid_tokens.OF_ROWS:
-            made[name] = made[name].to(result)
-    return VocabParallelOutput(**made) if wanted else made["loss"]
+            made[name] = made[name].to(dtype)
+    return made
 
 
 def _one_of(
@@ -281,8 +303,14 @@ def _divisor_of_mean(
     return total.reshape(1), weight
 
 
-def _chunk(tokens: int, row_bytes: int, budget: int) -> int:
-    """Tokens of a chunk: chunks have about equal size, within the budget."""
+def _chunk(tokens: int, row_bytes: int, budget: int, sums: int | None = None) -> int:
+    """Tokens of a chunk: chunks have about equal size, within the budget.
+
+    Args:
+        sums: the tokens whose logits take as many bytes as the sums that several chunks need, and one does not. There
+            is one chunk if its logits take no more memory than those of a chunk and the sums. None: no such sums.
+    """
     most = max(budget // row_bytes // _TILE * _TILE, _TILE)
     chunks = max(-(-tokens // most), 1)
-    return min(-(-tokens // chunks // _TILE) * _TILE, most) if tokens > _TILE else max(tokens, 1)
+    chunk = min(-(-tokens // chunks // _TILE) * _TILE, most) if tokens > _TILE else max(tokens, 1)
+    return max(tokens, 1) if sums is not None and tokens <= chunk + sums else chunk
