@@ -9,18 +9,23 @@ import torch
 from torch import Tensor
 
 from ce.torch import _native
-from ce.torch._registrations._library import AUTOCAST, library, operators, refuse_gradient, runs_on_host
+from ce.torch._registrations._library import AUTOCAST, fake_nothing, library, operators, refuse_gradient, runs_on_host
 
 
 def register() -> None:
-    _register("softmax", torch.softmax, _softmax_gradient)
-    _register("log_softmax", torch.log_softmax, _log_softmax_gradient)
+    for name, function, backward_of in (
+        ("softmax", torch.softmax, _softmax_gradient),
+        ("log_softmax", torch.log_softmax, _log_softmax_gradient),
+    ):
+        _register_forward_on_cpu(name, function)
+        _register_backward_on_cpu(name, backward_of)
+        _register_fakes(name)
+        _register_autograd(name)
+        _register_autocast(name)
 
 
-def _register(name: str, function: Callable[..., Tensor], backward_of: Callable[..., Tensor]) -> None:
-    backward = getattr(operators, f"{name}_backward")
+def _register_forward_on_cpu(name: str, function: Callable[..., Tensor]) -> None:
     twin = {op: getattr(operators, "_" + op) for op in (name, name + "_out", name + "_")}
-    backward_twin, backward_out_twin = (getattr(operators, f"_{name}_backward{ending}") for ending in ("", "_out"))
 
     def cpu(input: Tensor, dim: int) -> Tensor:
         if runs_on_host(input):
@@ -39,46 +44,34 @@ def _register(name: str, function: Callable[..., Tensor], backward_of: Callable[
         else:
             self.copy_(function(self, dim))
 
+    for op, kernel in ((name, cpu), (name + "_out", cpu_out), (name + "_", cpu_in_place), ("_eager_" + name, cpu)):
+        library.impl(op, kernel, "CPU")
+
+
+def _register_backward_on_cpu(name: str, backward_of: Callable[..., Tensor]) -> None:
+    twin, out_twin = (getattr(operators, f"_{name}_backward{ending}") for ending in ("", "_out"))
+
     def cpu_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
         if runs_on_host(output):
-            return backward_twin(grad_output, output, dim)
+            return twin(grad_output, output, dim)
         return backward_of(grad_output, output, dim, output.dtype)
 
     def cpu_backward_out(grad_output: Tensor, output: Tensor, dim: int, grad_input: Tensor) -> None:
         if runs_on_host(output):
-            backward_out_twin(grad_output, output, dim, grad_input)
+            out_twin(grad_output, output, dim, grad_input)
         else:
             grad_input.copy_(backward_of(grad_output, output, dim, output.dtype))
 
-    for op, kernel in (
-        (name, cpu),
-        (name + "_out", cpu_out),
-        (name + "_", cpu_in_place),
-        (name + "_backward", cpu_backward),
-        (name + "_backward_out", cpu_backward_out),
-    ):
-        library.impl(op, kernel, "CPU")
+    library.impl(name + "_backward", cpu_backward, "CPU")
+    library.impl(name + "_backward_out", cpu_backward_out, "CPU")
 
+
+def _register_fakes(name: str) -> None:
     def fake(input: Tensor, dim: int) -> Tensor:
         return torch.empty_like(input)
 
     def fake_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
         return torch.empty_like(output)
-
-    def fake_nothing(*arguments: Any) -> None:
-        return None
-
-    def autocast(input: Tensor, dim: int) -> Tensor:
-        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
-            # Like torch, which casts narrower dtypes.
-            wide = input if input.dtype == torch.float64 else input.float()
-            return getattr(operators, "_eager_" + name)(wide, dim)
-
-    library.impl("_eager_" + name, cpu, "CPU")
-    for op in ("_eager_" + name, "_" + name, f"_{name}_backward"):
-        library.impl(op, torch.library.fallthrough_kernel, "AutogradCUDA")
-    for key in ("AutocastCUDA", "AutocastCPU"):
-        library.impl("_eager_" + name, autocast, key)
 
     for prefix in ("ce::", "ce::_", "ce::_eager_"):
         _native.register_fake(prefix + name, fake)
@@ -86,6 +79,10 @@ def _register(name: str, function: Callable[..., Tensor], backward_of: Callable[
         _native.register_fake(f"{prefix}{name}_backward", fake_backward)
         for op in (name + "_out", name + "_", name + "_backward_out"):
             _native.register_fake(prefix + op, fake_nothing)
+
+
+def _register_autograd(name: str) -> None:
+    backward = getattr(operators, f"{name}_backward")
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(output)
@@ -97,6 +94,19 @@ def _register(name: str, function: Callable[..., Tensor], backward_of: Callable[
 
     torch.library.register_autograd("ce::" + name, gradient, setup_context=keep)
     refuse_gradient(f"{name}_backward", name)
+    for op in ("_eager_" + name, "_" + name, f"_{name}_backward"):
+        library.impl(op, torch.library.fallthrough_kernel, "AutogradCUDA")
+
+
+def _register_autocast(name: str) -> None:
+    def autocast(input: Tensor, dim: int) -> Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            # Like torch, which casts narrower dtypes.
+            wide = input if input.dtype == torch.float64 else input.float()
+            return getattr(operators, "_eager_" + name)(wide, dim)
+
+    for key in ("AutocastCUDA", "AutocastCPU"):
+        library.impl("_eager_" + name, autocast, key)
     for device in ("cuda", "cpu"):
         torch.library.register_autocast("ce::" + name, device, torch.float32)
 
