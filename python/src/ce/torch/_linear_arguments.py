@@ -57,13 +57,6 @@ def check_devices(name: str, input: Tensor, **others: Any) -> None:
             )
 
 
-def check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) -> None:
-    if row_weight is not None and row_weight.shape != rows:
-        raise ValueError(
-            f"ce.torch.{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
-        )
-
-
 def rows_of(name: str, argument: str, given: Tensor, rows: torch.Size, of_input: torch.dtype) -> Tensor:
     """A per-row tensor with one element a row, in float32."""
     require_dtype(name, argument, given, of_input)

@@ -63,14 +63,25 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, nam
     return upstream.to(dtype)
 
 
-def upstream_of_rows(upstream: Tensor, input: Tensor, name: str) -> Tensor:
+def upstream_of_rows(upstream: Tensor, rows: Sequence[int], name: str) -> Tensor:
     """An upstream gradient in the sizes of the rows; dimensions of size 1 may differ."""
-    expected = _reference.row_sizes(input)
+    expected = list(rows)
     if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
         raise ValueError(
             f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"
         )
     return upstream.reshape(expected)
+
+
+def check_row_weight(row_weight: Tensor | None, rows: torch.Size, name: str) -> None:
+    """
+    Raises:
+        ValueError: sizes that are not those of the rows.
+    """
+    if row_weight is not None and row_weight.shape != rows:
+        raise ValueError(
+            f"{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
+        )
 
 
 def check_given_lse(given: Tensor, input: Tensor, name: str, argument: str = "given_lse") -> None:

@@ -264,7 +264,7 @@ def _check_sizes(
     )  # fmt: skip
     if weight is not None and weight.shape != linear_weight.shape[:1]:
         raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
-    _linear_arguments.check_row_weight(_NAME, row_weight, rows)
+    _loss_arguments.check_row_weight(row_weight, rows, f"ce.torch.{_NAME}")
     if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
         raise ValueError(
             f"ce.torch.{_NAME}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"

@@ -121,7 +121,8 @@ def vocab_parallel_cross_entropy(
     Raises:
         ValueError: sizes, options or placements that do not fit, also those of another rank: it names the rank.
         TypeError: a dtype that does not fit, or a group that is none.
-        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why; what rank 0 fails with.
+        RuntimeError: a weight, row weight, scale or divisor that requires a gradient; or plan is "exchange", and a rank
+            cannot: it says which, and why; what rank 0 fails with.
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
     _rank_groups.require_group(_NAME, group)
@@ -169,6 +170,10 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
     if upstream is not None:
         upstream = _loss_arguments.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+        if upstream.numel() != 1:
+            upstream = _loss_arguments.upstream_of_rows(upstream, logits.shape[:-1], _NAME)
+    _loss_arguments.check_row_weight(row_weight, logits.shape[:-1], _NAME)
+    _arguments.refuse_gradients(_NAME, weight=weight, row_weight=row_weight)
     if return_hit and probabilities:
         raise ValueError(f"{_NAME}: return_hit is True; expected False where target holds probabilities")
     if divisor is not None:

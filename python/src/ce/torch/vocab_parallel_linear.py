@@ -117,7 +117,7 @@ def vocab_parallel_linear_cross_entropy(
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     all_amounts = _amounts.amounts_of(_NAME, amounts)
     _require_kernels(input=input, linear_weight=linear_weight)
-    _linear_arguments.check_row_weight(_NAME, row_weight, rows)
+    _loss_arguments.check_row_weight(row_weight, rows, f"ce.torch.{_NAME}")
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     if classes < 1:
