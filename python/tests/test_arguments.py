@@ -457,6 +457,26 @@ RANKS = {
     "classes on the device": (TypeError, r"classes is a tensor of torch\.int64", {"classes": torch.tensor(CLASSES)}),
     "too many classes": (ValueError, "classes is 9223372036854775808; expected", {"classes": 2**63}),
     "number as group": (TypeError, "group is of type int; expected a ProcessGroup or None", {"group": 3}),
+    "a column of row weights": (
+        ValueError,
+        rf"row_weight has sizes \[{ROWS}, 1\]; expected \[{ROWS}\], one for each row",
+        {"row_weight": torch.ones(ROWS, 1)},
+    ),
+    "an upstream of other sizes": (
+        ValueError,
+        rf"upstream has sizes \[2\]; expected .*\[{ROWS}\]",
+        {"upstream": TWO},
+    ),
+    "the gradient of a weight": (
+        RuntimeError,
+        "the derivative for 'weight' is not implemented",
+        {"weight": torch.ones(CLASSES, requires_grad=True)},
+    ),
+    "the gradient of a row weight": (
+        RuntimeError,
+        "the derivative for 'row_weight' is not implemented",
+        {"row_weight": torch.ones(ROWS, requires_grad=True)},
+    ),
 }
 
 
@@ -470,6 +490,24 @@ def test_calls_of_ranks_name_what_is_wrong(case, device):
     layer = {"input": logits, "linear_weight": torch.zeros(CLASSES, CLASSES, device=device)}
     with pytest.raises(kind, match=r"^ce\.torch\.vocab_parallel_linear_cross_entropy: " + message):
         ct.vocab_parallel_linear_cross_entropy(**{**layer, "target": target, **on(device, given)})
+
+
+def test_rows_of_a_rank_are_not_as_many_in_other_sizes(device):
+    """Weights and upstream gradients [3, 2] of a target [2, 3] belong to other rows. Dimensions of size 1 of upstream
+    gradients may differ.
+    """
+    logits = torch.zeros(2, 3, CLASSES, device=device, requires_grad=True)
+    target, other = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.rand(3, 2, device=device)
+    for argument in ("row_weight", "upstream"):
+        with pytest.raises(ValueError, match=rf"{argument} has sizes \[3, 2\]; expected .*\[2, 3\]"):
+            ct.vocab_parallel_cross_entropy(logits, target, **{argument: other})
+    upstream = torch.rand(2, 3, device=device)
+    grads = [
+        torch.autograd.grad(ct.vocab_parallel_cross_entropy(logits, target, upstream=one), logits)[0]
+        for one in (upstream, upstream.reshape(2, 1, 3))
+    ]
+    assert torch.equal(*grads)
+    assert not torch.equal(grads[0][0, 0], grads[0][0, 1])
 
 
 def test_a_ranks_layer_has_classes_and_an_index_of_64_bits(device):

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ce.torch as ct
 from ce import _c
-from ce.torch import _linear, _native, _reference
+from ce.torch import _linear, _linear_arguments, _native, _reference
 from conftest import needs_gpu
 
 TOKENS, HIDDEN, CLASSES = 21, 16, 40
@@ -201,8 +201,8 @@ def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
 def test_a_call_without_options_is_that_with_those_that_are_none(sizes, device, seed, monkeypatch):
     """The direct call gives what the function with every option gives, to a bit, and refuses with its words."""
     looked_at = []
-    check = ct.linear._check_layer
-    monkeypatch.setattr(ct.linear, "_check_layer", lambda *given: looked_at.append(given) or check(*given))
+    check = _linear_arguments.check_layer
+    monkeypatch.setattr(_linear_arguments, "check_layer", lambda *given: looked_at.append(given) or check(*given))
     head = Head(device, sizes=sizes)
     for leaves in (head.leaves[:2], [head.input.detach(), head.weight.detach()]):
         made = ct.linear_cross_entropy(*leaves, head.target)

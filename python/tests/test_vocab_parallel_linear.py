@@ -42,6 +42,13 @@ def test_chunks_are_of_about_one_size(tokens, row_bytes, budget, chunk):
     assert _chunk(tokens, row_bytes, budget) == chunk
 
 
+@pytest.mark.parametrize("sums, chunk", [(None, 256), (743, 256), (744, 1000)])
+def test_one_chunk_replaces_several_and_their_sums_if_it_takes_no_more_memory(sums, chunk):
+    from ce.torch.vocab_parallel_linear import _chunk
+
+    assert _chunk(1000, 1000, 300_000, sums) == chunk
+
+
 def test_without_a_group_it_is_the_loss_of_the_layer(device):
     x, w = torch.randn(5, 8, device=device, requires_grad=True), torch.randn(11, 8, device=device, requires_grad=True)
     target = torch.randint(0, 11, (5,), device=device)

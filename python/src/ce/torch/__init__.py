@@ -11,20 +11,20 @@ float64) run in torch. The same operators without Python code around them are ``
 
 from ce._c import NotTuned
 from ce._stats import Stats, stats
-from ce.torch import _registrations, _vocab_parallel
+from ce.torch import _registrations
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
 from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
 from ce.torch.integrations import liger, megatron
-from ce.torch.linear import LinearCrossEntropy, linear_cross_entropy, linear_logprobs_and_entropy
+from ce.torch.linear import linear_cross_entropy
+from ce.torch.linear_logprobs import linear_logprobs_and_entropy
 from ce.torch.logprobs import logprobs_and_entropy, selective_log_softmax
-from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
+from ce.torch.modules import CrossEntropyLoss, LinearCrossEntropy, LogSoftmax, Softmax
 from ce.torch.tuning import check, tune
 from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
 from ce.torch.vocab_parallel_linear import vocab_parallel_linear_cross_entropy
 
 _registrations.register()
-_vocab_parallel.register()
 
 __all__ = [
     "CrossEntropyLoss",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -16,18 +16,20 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from ce import _c
 from ce.torch import _reference
 
 __all__ = [
-    "KERNEL_DTYPES",
     "REFUSALS",
     "explain",
     "explain_call",
     "explained",
     "integer",
+    "keyword_defaults",
     "on_device",
     "overridable",
     "overridden",
+    "reduction_code",
     "refuse_gradients",
     "require_dtype",
     "require_integer",
@@ -35,8 +37,6 @@ __all__ = [
 
 REFUSALS = (AttributeError, TypeError, RuntimeError, ValueError, OverflowError)
 """Exceptions of calls with arguments of wrong types."""
-
-KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class _Kind(NamedTuple):
@@ -129,7 +129,10 @@ def _shown(value: Any) -> str:
 
 
 def explain(
-    function: Callable[..., Any], error: Exception, given: Mapping[str, Any], dtypes: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    error: Exception,
+    given: Mapping[str, Any],
+    dtypes: Mapping[str, Iterable[torch.dtype]] | None = None,
 ) -> None:
     """Raises a better error than that of a refused call, if an argument is of a wrong type; else returns.
 
@@ -156,10 +159,16 @@ def explain(
         if kind is _INTEGER and not -(2**63) <= value.__index__() < 2**63:
             raise ValueError(f"{name}: {argument} is {value}; expected an integer of 64 bits") from None
     if isinstance(error, TypeError):
-        for argument, expected in (dtypes or {}).items():
+        for argument, right in (dtypes or {}).items():
             value = given.get(argument)
             if isinstance(value, Tensor):
-                require_dtype(name, argument, value, *expected)
+                require_dtype(name, argument, value, *right)
+
+
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
 def require_dtype(name: str, argument: str, given: Tensor, *expected: torch.dtype) -> None:
@@ -194,6 +203,18 @@ def integer(name: str, argument: str, given: Any) -> int:
     if not _is_integer(given):
         raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer")
     return cast(int, given if isinstance(given, torch.SymInt) else operator.index(given))
+
+
+def reduction_code(name: str, reduction: Any) -> int:
+    """The number of a reduction.
+
+    Raises:
+        ValueError: there is no such reduction.
+    """
+    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
+    if code is None:
+        raise ValueError(f"{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    return code
 
 
 def refuse_gradients(name: str, **given: Any) -> None:
@@ -257,7 +278,7 @@ def explain_call(
     error: Exception,
     args: tuple[Any, ...],
     named: dict[str, Any],
-    dtypes: Mapping[str, tuple[torch.dtype, ...]] | None = None,
+    dtypes: Mapping[str, Iterable[torch.dtype]] | None = None,
 ) -> None:
     """:func:`explain` for the arguments of a call. Returns, too, if they do not fit the function's signature."""
     try:
@@ -267,7 +288,7 @@ def explain_call(
     explain(function, error, given, dtypes)
 
 
-def explained(**dtypes: tuple[torch.dtype, ...]) -> Callable[[_Function], _Function]:
+def explained(**dtypes: Iterable[torch.dtype]) -> Callable[[_Function], _Function]:
     """Decorates a function so that :func:`explain` checks the arguments of refused calls."""
 
     def decorate(function: _Function) -> _Function:

@@ -23,7 +23,7 @@ _with_grad = _native.fast(_operators._cross_entropy_with_grad)
 _with_grad_in_place = _native.fast(_operators._cross_entropy_with_grad_)
 _backward = _native.fast(_operators._cross_entropy_backward)
 _scale_gradient = _native.fast(_operators._scale_gradient_)
-_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _increment_version = torch.autograd.graph.increment_version
 unwrap_if_dead = torch._C._functorch.unwrap_if_dead  # of what a transform has left behind
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
@@ -76,7 +76,7 @@ class LossAlone(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second("cross_entropy")
         (grad,) = ctx.saved_tensors
-        return scaled(grad, grad_loss, _keeps_graph()), None, None
+        return scaled(grad, grad_loss, keeps_graph()), None, None
 
 
 def applied(function: Any) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             assert grad_loss is not None  # no other output has a gradient
             (grad,) = ctx.saved_tensors
-            return scaled(grad, grad_loss, _keeps_graph(), ctx.in_place), *none
+            return scaled(grad, grad_loss, keeps_graph(), ctx.in_place), *none
         logits, target, weight, lse, logprob, lse_low, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
@@ -310,7 +310,7 @@ def overwritten(logits: Tensor) -> None:
 
 def is_kept_graph() -> bool:
     """Whether the running backward keeps its graph for another one (retain_graph)."""
-    return not torch.compiler.is_compiling() and _keeps_graph()
+    return not torch.compiler.is_compiling() and keeps_graph()
 
 
 def compiled_cross_entropy(

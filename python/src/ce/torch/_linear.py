@@ -10,20 +10,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ce import _c
 from ce.torch import _autograd, _native, _reference
+from ce.torch._kernels import KERNEL_DTYPES
 
 __all__ = ["Inputs", "LinearCrossEntropy", "Logprobs", "LossAlone", "Memory", "run"]
 
-_CODES = {torch.float32: _c.F32, torch.float16: _c.F16, torch.bfloat16: _c.BF16}
-_DTYPES = {code: dtype for dtype, code in _CODES.items()}
+_DTYPES = {code: dtype for dtype, code in KERNEL_DTYPES.items()}
 _UNSET = -1
 _operators = _native.operators
 _unwrap_if_dead = _autograd.unwrap_if_dead
 _compute = _native.fast(_operators._linear_cross_entropy)
 _is_compiling = torch.compiler.is_compiling
 _INSTEAD = "torch.nn.functional.linear"
-_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 class Inputs(NamedTuple):
@@ -96,7 +94,7 @@ def dtype_code(dtype: torch.dtype | None, name: str, argument: str) -> int:
     """
     if dtype is None:
         return _UNSET
-    code = _CODES.get(dtype) if isinstance(dtype, torch.dtype) else None
+    code = KERNEL_DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else None
     if code is None:
         raise TypeError(f"ce.torch.{name}: {argument} is {dtype}; expected float32, float16 or bfloat16")
     return code
@@ -210,7 +208,7 @@ def _scaled(gradient: Tensor | None, factor: Tensor) -> Tensor | None:
     if _is_compiling():
         return (gradient * factor).to(gradient.dtype)
     of_dtype = factor if factor.dtype in (torch.float32, gradient.dtype) else factor.float()
-    return _autograd.scaled(gradient, of_dtype, _keeps_graph())
+    return _autograd.scaled(gradient, of_dtype, _autograd.keeps_graph())
 
 
 class LossAlone(torch.autograd.Function):

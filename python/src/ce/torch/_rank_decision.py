@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce._c import NotTuned
-from ce.torch import _native, _rank_exchange, _vocab_parallel
+from ce.torch import _native, _rank_exchange, _vocab_parallel, _vocab_parallel_exchange
 
 _MESSAGE_BYTES = 4096
 _TIMED = 4
@@ -78,7 +78,7 @@ def _decision(
     gather: list[_native.Choice] = []
     if peers is not None:
         with torch.no_grad(), _native.choosing() as exchange:
-            _vocab_parallel.choose_for_exchange(arguments, peers.handle)
+            _vocab_parallel_exchange.choose_for_exchange(arguments, peers.handle)
     if peers is None or race:
         with torch.no_grad(), _native.choosing() as gather:
             _vocab_parallel.choose_for_gather(arguments)

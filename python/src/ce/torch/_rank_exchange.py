@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from ctypes import byref, c_int64, c_void_p
 from typing import Any
 
@@ -12,21 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _native, _settings
+from ce.torch import _native, _rank_groups, _settings
 
 _DESCRIPTION_BYTES, _REFUSAL_BYTES = 128, 256
-
-
-class PerGroup:
-    """What is known of each group of ranks, as long as the group lives. One that was kept here would still have its
-    threads after ``destroy_process_group()``; where they release tensors while Python ends, the process aborts."""
-
-    def __init__(self) -> None:
-        self._of_one_rank: dict[Any, Any] = {}
-        self._of_groups: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-
-    def of(self, group: Any, ranks: int) -> dict[Any, Any]:
-        return self._of_one_rank if ranks == 1 else self._of_groups.setdefault(group or dist.group.WORLD, {})
 
 
 class Peers:
@@ -59,7 +46,7 @@ class Peers:
         _c.library().ce_peer_memory_give_up(self.handle)
 
 
-_groups = PerGroup()
+_groups = _rank_groups.PerGroup()
 
 
 def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[Peers | None, str]:

@@ -97,6 +97,12 @@ def class_dim(logits: Tensor) -> int:
     return 0 if logits.dim() < 2 else 1
 
 
+def row_sizes(logits: Tensor) -> list[int]:
+    """The sizes of the logits without their classes."""
+    dim = class_dim(logits)
+    return [*logits.shape[:dim], *logits.shape[dim + 1 :]]
+
+
 def is_ignored(logits: Tensor, target: Tensor, options: Options) -> Tensor:
     """Whether each row is ignored, with the sizes of the logits without their classes."""
     if target.is_floating_point():
@@ -121,8 +127,7 @@ def entropy_of(z: Tensor, ignored: Tensor) -> Tensor:
 
 def _check_rows(rows: Tensor | None, name: str, logits: Tensor) -> None:
     """Raises ValueError unless there is one element for each row."""
-    dim = class_dim(logits)
-    expected = [*logits.shape[:dim], *logits.shape[dim + 1 :]]
+    expected = row_sizes(logits)
     if rows is not None and list(rows.shape) != expected:
         raise ValueError(
             f"ce: cross_entropy: {name} has sizes {list(rows.shape)}; expected {expected}, one for each row"

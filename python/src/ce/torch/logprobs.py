@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 from torch.overrides import has_torch_function_variadic
 
-from ce.torch import _arguments, _autograd, _native, _reference, functional
+from ce.torch import _arguments, _autograd, _native, _reference, _transforms, functional
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
 __all__ = ["logprobs_and_entropy", "selective_log_softmax"]
 
-_LEFT_OUT = -100
+LEFT_OUT = -100
+"""The index of ignored rows."""
 
 
 @_arguments.explained()
@@ -56,7 +58,7 @@ def selective_log_softmax(
         index = index.long()
         is_class = (index >= 0) & (index < logits.shape[-1])
         chosen = functional.log_softmax(scaled, -1).gather(-1, index.where(is_class, 0))
-        left_out = index == _LEFT_OUT if mask is None else (index == _LEFT_OUT) | ~mask
+        left_out = index == LEFT_OUT if mask is None else (index == LEFT_OUT) | ~mask
         return chosen.masked_fill(~is_class, torch.nan).masked_fill(left_out, 0.0)
     logprob, _ = _of_rows(name, logits, index, temperature, mask, False)
     return logprob.to(logits.dtype)
@@ -111,7 +113,7 @@ def check_temperature(name: str, temperature: float | Tensor) -> None:
 def options_of_logprobs(temperature: float | Tensor) -> _reference.Options:
     """Options with which the loss of each row is its negative log-probability, without a temperature of rows."""
     scale = 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature
-    return _reference.Options(_LEFT_OUT, _reference.NONE, logit_scale=scale)
+    return _reference.Options(LEFT_OUT, _reference.NONE, logit_scale=scale)
 
 
 def require_indices(name: str, index: Tensor) -> None:
@@ -131,7 +133,7 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
     require_indices(name, index)
     if of_rows is not None:
         also = (torch.float64,) if logits.dtype is torch.float64 else ()
-        _arguments.require_dtype(f"ce.torch.{name}", "temperature", of_rows, *_arguments.KERNEL_DTYPES, *also)
+        _arguments.require_dtype(f"ce.torch.{name}", "temperature", of_rows, *KERNEL_DTYPES, *also)
     for argument, given in (("index", index), ("mask", mask), ("temperature", of_rows)):
         if given is not None and given.shape != logits.shape[:-1]:
             raise ValueError(
@@ -146,11 +148,11 @@ def _of_rows(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities, and entropies where they are wanted."""
     _check(name, logits, index, temperature, mask)
-    if index.dtype not in (torch.int64, torch.int32):
+    if index.dtype not in INDEX_DTYPES:
         index = index.long()
     if mask is not None:
-        index = index.masked_fill(~mask, _LEFT_OUT)
-    if not functional.has_kernels_for(logits) or logits.numel() == 0:
+        index = index.masked_fill(~mask, LEFT_OUT)
+    if not has_kernels_for(logits) or logits.numel() == 0:
         return _in_torch(logits, index, temperature, wants_entropy)
     if logits.dim() == 1:
         if isinstance(temperature, Tensor):
@@ -165,7 +167,7 @@ def _in_kernels(
     name: str, rows: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities and entropies of logits [rows, classes, ...], by kernels."""
-    functional.refuse_tangents(name, rows, instead="log_softmax")
+    _transforms.refuse_tangents(name, rows, instead="log_softmax")
     row_scale = temperature.detach().float().reciprocal() if isinstance(temperature, Tensor) else None
     numbers = options_of_logprobs(temperature)
     wants_gradient = torch.is_grad_enabled() and rows.requires_grad
@@ -173,7 +175,7 @@ def _in_kernels(
         return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)
     try:
         if wants_gradient:
-            functional.refuse_functorch(name, "log_softmax")
+            _transforms.refuse_functorch(name, "log_softmax")
             return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
         return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[:2]
     except (RuntimeError, ValueError) as error:
@@ -183,7 +185,7 @@ def _in_kernels(
 def _in_torch(
     logits: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    ignored = index == _LEFT_OUT
+    ignored = index == LEFT_OUT
     wide = logits if logits.dtype == torch.float64 else logits.float()
     # Ignored rows have no gradient, whatever they contain.
     if isinstance(temperature, Tensor):

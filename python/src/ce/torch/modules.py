@@ -1,22 +1,29 @@
-"""Modules with the arguments of ``torch.nn``."""
+"""Modules: those of ``torch.nn``, and a linear layer with its loss."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ce.torch import functional
+from ce.torch import _amounts, functional, linear
 
-__all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax"]
+__all__ = ["CrossEntropyLoss", "LinearCrossEntropy", "LogSoftmax", "Softmax"]
+
+_OPTIONS = tuple(
+    name
+    for name, parameter in inspect.signature(linear.linear_cross_entropy).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in ("linear_bias", "weight")
+)
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
     """:class:`torch.nn.CrossEntropyLoss`, with the further options of :func:`cross_entropy` by keyword."""
 
-    @functional.with_amounts
+    @_amounts.with_amounts
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -32,7 +39,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
     ) -> None:
         super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.options: dict[str, Any] = {
-            **functional.amounts_of("CrossEntropyLoss", amounts),
+            **_amounts.amounts_of("CrossEntropyLoss", amounts),
             "loss_dtype": loss_dtype,
             "inplace_backward": inplace_backward,
         }
@@ -73,3 +80,51 @@ class LogSoftmax(nn.LogSoftmax):
     def forward(self, input: Tensor) -> Tensor:
         """See :func:`log_softmax`."""
         return functional.log_softmax(input, self.dim, _stacklevel=5)
+
+
+class LinearCrossEntropy(nn.Linear):
+    """A linear layer and its loss: a language model's head. See :func:`linear_cross_entropy`.
+
+    Args:
+        in_features: hidden size.
+        num_classes: classes.
+        bias: whether the layer has one.
+        weight: [classes], a weight for each class.
+        options: further arguments of :func:`linear_cross_entropy`, for every call.
+
+    Raises:
+        TypeError: an option that :func:`linear_cross_entropy` does not have.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        weight: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        for option in options:
+            if option not in _OPTIONS:
+                raise TypeError(
+                    f"ce.torch.LinearCrossEntropy: got an unexpected option {option!r}; expected one of "
+                    f"{', '.join(_OPTIONS)}"
+                )
+        super().__init__(in_features, num_classes, bias, device, dtype)
+        self.class_weight: Tensor | None
+        self.register_buffer("class_weight", weight)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor, **of_step: Any) -> Any:  # type: ignore[override]
+        """The loss of hidden states and targets; options may change from step to step."""
+        return linear.linear_cross_entropy(
+            input,
+            self.weight,
+            target,
+            linear_bias=self.bias,
+            weight=self.class_weight,
+            **{**self.options, **of_step},
+        )

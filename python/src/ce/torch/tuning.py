@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ce.torch import _arguments, _native, _settings, functional, linear, logprobs
+from ce.torch import _native, _settings, functional, linear, logprobs
+from ce.torch._kernels import KERNEL_DTYPES
 from ce.torch.integrations.transformers import CeForCausalLMLoss
 
 __all__ = ["check", "tune"]
@@ -133,7 +134,7 @@ def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, t
     if len(given) not in (2, 3) or not all(isinstance(size, int) and size > 0 for size in given[:2]):
         raise ValueError(f"ce.torch.tune: shape is {given!r}; expected (rows, classes) or (rows, classes, dtype)")
     own = given[2] if len(given) == 3 else dtype or torch.bfloat16
-    if own not in _arguments.KERNEL_DTYPES:
+    if own not in tuple(KERNEL_DTYPES):
         raise ValueError(f"ce.torch.tune: dtype is {own!r}; expected torch.float32, torch.float16 or torch.bfloat16")
     return given[0], given[1], own
 

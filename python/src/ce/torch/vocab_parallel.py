@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -10,18 +9,23 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ce import _c
 from ce.torch import (
+    _amounts,
     _arguments,
     _autograd,
+    _loss_arguments,
     _native,
     _rank_decision,
     _rank_exchange,
+    _rank_groups,
     _reference,
     _settings,
+    _transforms,
     _vocab_parallel,
+    _vocab_parallel_exchange,
     functional,
 )
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -50,14 +54,14 @@ class VocabParallelOutput(NamedTuple):
     """One float32 a row: the entropy."""
 
 
-_agreed = _rank_exchange.PerGroup()
+_agreed = _rank_groups.PerGroup()
 """Whether ranks exchange, for each kind of call."""
 _PLANS = ("automatic", "gather", "exchange")
 
 
 @_arguments.overridable("logits", "target", "weight")
-@_arguments.explained(weight=_arguments.KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
-@functional.with_amounts
+@_arguments.explained(weight=KERNEL_DTYPES, row_weight=(torch.float32,), logit_scale=(torch.float32,))
+@_amounts.with_amounts
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -117,27 +121,26 @@ def vocab_parallel_cross_entropy(
     Raises:
         ValueError: sizes, options or placements that do not fit, also those of another rank: it names the rank.
         TypeError: a dtype that does not fit, or a group that is none.
-        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why; what rank 0 fails with.
+        RuntimeError: a weight, row weight, scale or divisor that requires a gradient; or plan is "exchange", and a rank
+            cannot: it says which, and why; what rank 0 fails with.
         NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
-    _require_group(_NAME, group)
-    _require_shard(_NAME, first_class, classes)
+    _rank_groups.require_group(_NAME, group)
+    _rank_groups.require_shard(_NAME, first_class, classes)
     logits, target, group = _local(logits, target, group)
-    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
-    code = _c.REDUCTIONS.get(reduction) if isinstance(reduction, str) else None
-    if code is None:
-        raise ValueError(f"{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    all_amounts = functional.amounts_of("vocab_parallel_cross_entropy", amounts)
-    numbers = functional.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
+    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _rank_groups.has_group(group) else (1, 0)
+    code = _arguments.reduction_code(_NAME, reduction)
+    all_amounts = _amounts.amounts_of("vocab_parallel_cross_entropy", amounts)
+    numbers = _amounts.options_of(_NAME, ignore_index, code, label_smoothing, all_amounts)
     if logits.dim() == 0:
         raise ValueError(f"{_NAME}: logits has no sizes; expected [..., classes]")
-    if not functional.has_kernels_for(logits):
+    if not has_kernels_for(logits):
         raise ValueError(
             f"{_NAME}: logits are {logits.dtype} on {logits.device}; expected float32, float16 or bfloat16 on a GPU "
             "(or on the CPU with ce.torch.configure(cpu='host'))"
         )
-    functional.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
-    functional.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
+    _transforms.refuse_functorch("vocab_parallel_cross_entropy", "cross_entropy")
+    _transforms.refuse_tangents("vocab_parallel_cross_entropy", logits, target, instead="cross_entropy")
     columns = logits.shape[-1]
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
@@ -148,14 +151,13 @@ def vocab_parallel_cross_entropy(
         if classes > columns:
             raise ValueError(f"{_NAME}: classes is {classes}; expected at most {columns}, the classes of the only rank")
     if not probabilities:
-        _arguments.require_dtype(_NAME, "target", target, torch.int64, torch.int32, torch.uint8)
+        _arguments.require_dtype(_NAME, "target", target, *INDEX_DTYPES, torch.uint8)
         target = target.long() if target.dtype is torch.uint8 else target
     expected = logits.shape if probabilities else logits.shape[:-1]
     if target.shape != expected:
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
     if probabilities and (
-        target.dtype not in _arguments.KERNEL_DTYPES
-        or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
+        target.dtype not in KERNEL_DTYPES or torch.promote_types(target.dtype, logits.dtype) is not logits.dtype
     ):
         raise TypeError(f"{_NAME}: target.dtype is {target.dtype}; expected {logits.dtype}, the dtype of logits")
     if loss_dtype not in (None, torch.float32, logits.dtype):
@@ -167,19 +169,23 @@ def vocab_parallel_cross_entropy(
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
     if upstream is not None:
-        upstream = functional.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+        upstream = _loss_arguments.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
+        if upstream.numel() != 1:
+            upstream = _loss_arguments.upstream_of_rows(upstream, logits.shape[:-1], _NAME)
+    _loss_arguments.check_row_weight(row_weight, logits.shape[:-1], _NAME)
+    _arguments.refuse_gradients(_NAME, weight=weight, row_weight=row_weight)
     if return_hit and probabilities:
         raise ValueError(f"{_NAME}: return_hit is True; expected False where target holds probabilities")
     if divisor is not None:
-        divisor = functional.divisor_of(divisor, reduction, logits, _NAME)
+        divisor = _loss_arguments.divisor_of(divisor, reduction, logits, _NAME)
     row_scale = None
     if isinstance(numbers.logit_scale, Tensor):
-        row_scale = functional.scale_of_rows(numbers.logit_scale, logits.shape[:-1], _NAME)
+        row_scale = _loss_arguments.scale_of_rows(numbers.logit_scale, logits.shape[:-1], _NAME)
         numbers = numbers._replace(logit_scale=1.0)
     wanted = _vocab_parallel.Wanted(
         return_z_loss and numbers.z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
     )
-    shard = _vocab_parallel.Group(group, ranks, first_class, classes)
+    shard = _rank_groups.Group(group, ranks, first_class, classes)
     rows = logits.shape[:-1]
     flat = logits.reshape(rows.numel(), columns)
     flat_target = target.to(logits.dtype).reshape(flat.shape) if probabilities else target.reshape(-1)
@@ -193,7 +199,7 @@ def vocab_parallel_cross_entropy(
         if not torch.compiler.is_compiling():
             peers = _peers(arguments, rank, plan)
         if peers is not None:
-            made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
+            made = _vocab_parallel_exchange.ExchangedCrossEntropy.apply(*arguments, peers)
         else:
             made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
     except (RuntimeError, ValueError) as error:
@@ -208,20 +214,6 @@ def vocab_parallel_cross_entropy(
     if return_z_loss and not wanted.z_loss:
         shaped[1] = torch.zeros_like(shaped[0])
     return VocabParallelOutput(*shaped)
-
-
-def _require_group(name: str, group: Any) -> None:
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"{name}: group is of type {type(group).__name__}; expected a ProcessGroup or None")
-
-
-def _require_shard(name: str, first_class: Any, classes: Any) -> None:
-    for argument, given in (("first_class", first_class), ("classes", classes)):
-        _arguments.require_integer(name, argument, given)
-
-
-def _has_group(group: Any) -> bool:
-    return group is not None or (dist.is_available() and dist.is_initialized())
 
 
 def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, Any]:
@@ -273,9 +265,8 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
         known = agreed_on.get(kind)
     all_can, widest = bool(known), 0
     if not captured and (known is None or _settings.current.compare_ranks):
-        agreed = _agree(
-            flat, target, numbers, wanted, shard, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
-        )
+        own_can = shall and _vocab_parallel_exchange.can_exchange(*arguments)
+        agreed = _agree(flat, target, numbers, wanted, shard, code, own_can)
         all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
     why_not = "the first call is being captured into a graph" if captured else "a rank has no kernel for an exchange"
@@ -300,16 +291,15 @@ def _agree(
     wanted: Any,
     shard: Any,
     code: tuple[int, ...],
-    can_exchange: Callable[[], bool],
+    can_exchange: bool,
 ) -> tuple[bool, int]:
     """Compares the calls of all ranks: raises ValueError on every rank if they do not match.
 
     Returns whether all ranks can exchange, and the columns of the widest shard.
     """
-    dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-    own_can = can_exchange()
+    dtypes = (*KERNEL_DTYPES, torch.int32, torch.int64)
     if shard.ranks == 1:
-        return own_can, shard.valid(flat.shape[1])
+        return can_exchange, shard.valid(flat.shape[1])
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", *_reference.Options._fields,
@@ -319,13 +309,13 @@ def _agree(
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], shard.first_class, shard.classes, dtypes.index(flat.dtype))
     call = torch.tensor(
-        (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, own_can), dtype=torch.float64
+        (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, can_exchange), dtype=torch.float64
     )
     mine = call.to(flat.device)
     gathered = mine.new_empty(shard.ranks * len(names))
     dist.all_gather_into_tensor(gathered, mine, group=shard.group)
     calls = gathered.cpu().reshape(shard.ranks, len(names)).tolist()
-    _vocab_parallel.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
+    _rank_groups.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
     next_class = 0
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
         if min(first, classes) != next_class:

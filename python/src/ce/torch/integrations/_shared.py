@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 
-from ce.torch import _arguments, functional
+from ce.torch import _arguments, _kernels, functional
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ARGUMENT = re.compile(r"(?:ce\.torch\.\w+|ce(?:: \w+)+): (the derivative for ')?(\w+)(?=[ .'])")
@@ -76,7 +76,7 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
         inverse = 1.0 / divisor if divisor != 0 else math.inf
         factor = torch.full((), inverse, dtype=torch.float32, device=logits.device)
     plain = torch.compiler.is_compiling() or _are_functorch_transforms_active()
-    if plain or not functional.has_kernels_for(logits):
+    if plain or not _kernels.has_kernels_for(logits):
         total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=f32_for(logits), **options)
         return total * factor.to(total.dtype)
     total = functional.cross_entropy(

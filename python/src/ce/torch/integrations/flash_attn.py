@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ce.torch import _autograd, _native, _reference, functional
+from ce.torch import _autograd, _kernels, _loss_arguments, _native, _reference, _transforms, functional
 from ce.torch.integrations._shared import class_indices, f32_for, in_own_words
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
@@ -71,9 +71,9 @@ def cross_entropy_loss(
         )
         return shared.loss, shared.z_loss.detach()
     lse = _lse_of_use(precomputed_lse, logits, label_smoothing, logit_scale)
-    if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
-        functional.refuse_functorch("cross_entropy_loss", "cross_entropy")
-        functional.refuse_tangents("cross_entropy_loss", logits, instead="cross_entropy")
+    if inplace_backward and logits.requires_grad and _kernels.has_kernels_for(logits):
+        _transforms.refuse_functorch("cross_entropy_loss", "cross_entropy")
+        _transforms.refuse_tangents("cross_entropy_loss", logits, instead="cross_entropy")
         try:
             loss, z_loss = _OverLogits.apply(logits, labels, lse, options)
         except (RuntimeError, ValueError) as error:
@@ -99,7 +99,7 @@ def _lse_of_use(
     if precomputed_lse is not None:
         if not isinstance(precomputed_lse, Tensor):
             raise TypeError(f"{_NAME}: precomputed_lse is {precomputed_lse!r}; expected a tensor or None")
-        functional.check_given_lse(precomputed_lse, logits, _NAME, "precomputed_lse")
+        _loss_arguments.check_given_lse(precomputed_lse, logits, _NAME, "precomputed_lse")
     return precomputed_lse if label_smoothing == 0.0 and logit_scale == 1.0 else None
 
 

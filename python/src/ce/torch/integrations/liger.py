@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ce.torch import functional, linear
+from ce.torch import _linear_arguments, functional, linear
 from ce.torch.integrations._shared import in_own_words
 
 __all__ = [
@@ -202,8 +202,10 @@ def liger_fused_linear_cross_entropy(
 
     All other arguments as in :func:`liger_cross_entropy`.
     """
-    if accum_dtype is not None and linear._has_kernels(input, weight):
-        linear._check_sums("liger.liger_fused_linear_cross_entropy", "accum_dtype", accum_dtype, input, weight)
+    if accum_dtype is not None and _linear_arguments.has_kernels(input, weight):
+        _linear_arguments.check_sums(
+            "liger.liger_fused_linear_cross_entropy", "accum_dtype", accum_dtype, input, weight
+        )
     made = linear.linear_cross_entropy(
         input,
         weight,

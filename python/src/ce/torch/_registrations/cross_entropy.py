@@ -1,7 +1,4 @@
-"""Implementations of the operators ``torch.ops.ce.*`` besides CUDA: fake tensors, autograd, autocast and the CPU.
-
-On the CPU they run in torch's operations, or on the host device if :func:`ce.torch.configure` says so.
-"""
+"""The operators of cross entropy."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ce.torch import _linear, _native, _reference, _settings
-
-_operators = _native.operators
-_library = torch.library.Library("ce", "IMPL")
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCPU
+from ce.torch import _native, _reference
+from ce.torch._registrations._library import (
+    AUTOCAST,
+    fake_gradient,
+    fake_nothing,
+    library,
+    operators,
+    refuse_gradient,
+    runs_on_host,
+    split,
 )
+
 _OfRows = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]
-_KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def _runs_on_host(tensor: Tensor) -> bool:
-    return _settings.on_host and tensor.dtype in _KERNEL_DTYPES
 
 
 def _checked(options: _reference.Options) -> _reference.Options:
@@ -32,125 +29,21 @@ def _checked(options: _reference.Options) -> _reference.Options:
     return options
 
 
-# ---- softmax -----------------------------------------------------------------------------------------------
-
-
-def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: Callable[..., Tensor]) -> None:
-    backward = getattr(_operators, f"{name}_backward")
-    twin = {op: getattr(_operators, "_" + op) for op in (name, name + "_out", name + "_")}
-    backward_twin, backward_out_twin = (getattr(_operators, f"_{name}_backward{ending}") for ending in ("", "_out"))
-
-    def cpu(input: Tensor, dim: int) -> Tensor:
-        if _runs_on_host(input):
-            return twin[name](input, dim)
-        return function(input, dim, out=torch.empty_like(input))
-
-    def cpu_out(input: Tensor, dim: int, out: Tensor) -> None:
-        if _runs_on_host(input):
-            twin[name + "_out"](input, dim, out)
-        else:
-            function(input, dim, out=out)
-
-    def cpu_in_place(self: Tensor, dim: int) -> None:
-        if _runs_on_host(self):
-            twin[name + "_"](self, dim)
-        else:
-            self.copy_(function(self, dim))
-
-    def cpu_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
-        if _runs_on_host(output):
-            return backward_twin(grad_output, output, dim)
-        return backward_of(grad_output, output, dim, output.dtype)
-
-    def cpu_backward_out(grad_output: Tensor, output: Tensor, dim: int, grad_input: Tensor) -> None:
-        if _runs_on_host(output):
-            backward_out_twin(grad_output, output, dim, grad_input)
-        else:
-            grad_input.copy_(backward_of(grad_output, output, dim, output.dtype))
-
-    for op, kernel in (
-        (name, cpu),
-        (name + "_out", cpu_out),
-        (name + "_", cpu_in_place),
-        (name + "_backward", cpu_backward),
-        (name + "_backward_out", cpu_backward_out),
-    ):
-        _library.impl(op, kernel, "CPU")
-
-    def fake(input: Tensor, dim: int) -> Tensor:
-        return torch.empty_like(input)
-
-    def fake_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
-        return torch.empty_like(output)
-
-    def fake_nothing(*arguments: Any) -> None:
-        return None
-
-    def autocast(input: Tensor, dim: int) -> Tensor:
-        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            # Like torch, which casts narrower dtypes.
-            wide = input if input.dtype == torch.float64 else input.float()
-            return getattr(_operators, "_eager_" + name)(wide, dim)
-
-    _library.impl("_eager_" + name, cpu, "CPU")
-    for op in ("_eager_" + name, "_" + name, f"_{name}_backward"):
-        _library.impl(op, torch.library.fallthrough_kernel, "AutogradCUDA")
-    for key in ("AutocastCUDA", "AutocastCPU"):
-        _library.impl("_eager_" + name, autocast, key)
-
-    for prefix in ("ce::", "ce::_", "ce::_eager_"):
-        _native.register_fake(prefix + name, fake)
-    for prefix in ("ce::", "ce::_"):
-        _native.register_fake(f"{prefix}{name}_backward", fake_backward)
-        for op in (name + "_out", name + "_", name + "_backward_out"):
-            _native.register_fake(prefix + op, fake_nothing)
-
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.dim = inputs[1]
-
-    def gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (output,) = ctx.saved_tensors
-        return backward(grad, output, ctx.dim), None
-
-    torch.library.register_autograd("ce::" + name, gradient, setup_context=keep)
-    _refuse_gradient(f"{name}_backward", name)
-    for device in ("cuda", "cpu"):
-        torch.library.register_autocast("ce::" + name, device, torch.float32)
-
-
-def _refuse_gradient(op: str, name: str, instead: str | None = None) -> None:
-    def refuse(ctx: Any, *grads: Any) -> None:
-        raise RuntimeError(
-            f"ce::{op} has no gradient, because ce.torch.{name} is differentiable once; "
-            f"use torch.nn.functional.{instead or name} for a second derivative"
-        )
-
-    torch.library.register_autograd("ce::" + op, refuse)
-
-
-# ---- cross entropy -----------------------------------------------------------------------------------------
-
-
-def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
-    dim = _reference.class_dim(logits)
-    return (*logits.shape[:dim], *logits.shape[dim + 1 :])
-
-
 _OF_ROWS = 3
 _END_OF_OPTIONS = _OF_ROWS + len(_reference.Options._fields)
 
 
 def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, _reference.Options, tuple[bool, ...]]:
     """The rest of a schema, after its own tensors: row weights, row scales and divisor; options; flags."""
-    return rest[:_OF_ROWS], _reference.Options(*rest[_OF_ROWS:_END_OF_OPTIONS]), rest[_END_OF_OPTIONS:]
+    (row_weight, row_scale, divisor), options, flags = split(rest, _OF_ROWS)
+    return (row_weight, row_scale, divisor), options, flags
 
 
 def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
     """Tensors for the loss and the other outputs; outputs that are not wanted are empty."""
     _, options, flags = _split(rest)
     loss_dtype = torch.float32 if flags[0] else logits.dtype
-    rows = _row_sizes(logits)
+    rows = _reference.row_sizes(logits)
     losses = rows if options.reduction == _reference.NONE else ()
     return tuple(
         make(
@@ -188,8 +81,8 @@ def _reference_outputs(
 
 
 def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    if _runs_on_host(logits):
-        return _filled(_operators._cross_entropy(logits, target, weight, *rest), logits, rest)
+    if runs_on_host(logits):
+        return _filled(operators._cross_entropy(logits, target, weight, *rest), logits, rest)
     return _reference_outputs(logits, target, weight, rest)
 
 
@@ -202,8 +95,8 @@ def _filled(made: tuple[Tensor | None, ...], logits: Tensor, rest: tuple[Any, ..
 def _cpu_with_grad(
     logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
-    if _runs_on_host(logits):
-        loss, grad, *others = _operators._cross_entropy_with_grad(logits, target, weight, upstream, *rest)
+    if runs_on_host(logits):
+        loss, grad, *others = operators._cross_entropy_with_grad(logits, target, weight, upstream, *rest)
         loss, *others = _filled((loss, *others), logits, rest)
         return loss, grad, *others
     inputs, options, _ = _split(rest)
@@ -215,8 +108,8 @@ def _cpu_with_grad(
 def _cpu_with_grad_in_place(
     logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
-    if _runs_on_host(logits):
-        made = _operators._cross_entropy_with_grad_(logits, target, weight, upstream, *rest)
+    if runs_on_host(logits):
+        made = operators._cross_entropy_with_grad_(logits, target, weight, upstream, *rest)
         return _filled(made, logits, rest)
     loss, grad, *others = _cpu_with_grad(logits, target, weight, upstream, *rest)
     logits.copy_(grad)
@@ -242,14 +135,14 @@ def _reference_backward(
 
 
 def _cpu_backward(logits: Tensor, *rest: Any) -> Tensor:
-    if _runs_on_host(logits):
-        return _operators._cross_entropy_backward(logits, *rest)
+    if runs_on_host(logits):
+        return operators._cross_entropy_backward(logits, *rest)
     return _reference_backward(logits, *rest)
 
 
 def _cpu_backward_in_place(logits: Tensor, *rest: Any) -> None:
-    if _runs_on_host(logits):
-        _operators._cross_entropy_backward_(logits, *rest)
+    if runs_on_host(logits):
+        operators._cross_entropy_backward_(logits, *rest)
     else:
         logits.copy_(_reference_backward(logits, *rest))
 
@@ -267,8 +160,8 @@ def _of_lse(made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _cpu_from_lse(logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """torch's operations compute the logsumexp again."""
-    if _runs_on_host(logits):
-        return _operators._cross_entropy_from_lse(logits, target, weight, lse, *rest)
+    if runs_on_host(logits):
+        return operators._cross_entropy_from_lse(logits, target, weight, lse, *rest)
     return _of_lse(_reference_outputs(logits, target, weight, _with_logprob(rest)))
 
 
@@ -300,7 +193,7 @@ def _gradient_from_lse(
         of_lse = _reference.gradient_of_lse(None, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
     upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
     saved = (lse, upstream, logprob, None, None, None, of_lse, *of_rows)
-    return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none
+    return operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none
 
 
 _LOSS_ALONE = (False,) * (len(_reference.FLAGS) - 1)
@@ -317,8 +210,8 @@ def _cpu_loss_and_grad(
 
 
 def _cpu_scale_gradient(grad: Tensor, upstream: Tensor) -> None:
-    if _runs_on_host(grad):
-        _operators._scale_gradient_(grad, upstream)
+    if runs_on_host(grad):
+        operators._scale_gradient_(grad, upstream)
     else:
         grad.mul_(upstream)
 
@@ -340,7 +233,7 @@ def _fake_loss_and_grad(
 def _fake_of_classes(
     logits: Tensor, target: Tensor, f32_loss: bool, ignore_index: int = 0, reduction: int = _reference.MEAN, *_: float
 ) -> Tensor:
-    sizes = _row_sizes(logits) if reduction == _reference.NONE else ()
+    sizes = _reference.row_sizes(logits) if reduction == _reference.NONE else ()
     return logits.new_empty(sizes, dtype=torch.float32 if f32_loss else logits.dtype)
 
 
@@ -359,14 +252,6 @@ def _fake_with_grad_in_place(
     logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
     return _fake_cross_entropy(logits, target, weight, *rest)
-
-
-def _fake_backward(logits: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(logits)
-
-
-def _fake_nothing(*arguments: Any) -> None:
-    return None
 
 
 def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -396,10 +281,10 @@ def _gradient_of_cross_entropy(
         row_weight, _, divisor = of_rows
         of_lse = _reference.gradient_of_lse(of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
     saved = (lse, upstream, logprob, lse_low, entropy, of_entropy, of_lse, *of_rows)
-    return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
+    return operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
 
 
-def _register_cross_entropy() -> None:
+def register() -> None:
     for op, kernel, fake in (
         ("cross_entropy", _cpu_cross_entropy, _fake_cross_entropy),
         ("cross_entropy_loss", _cpu_loss, _fake_loss),
@@ -407,11 +292,11 @@ def _register_cross_entropy() -> None:
         ("cross_entropy_with_grad", _cpu_with_grad, _fake_with_grad),
         ("cross_entropy_with_grad_", _cpu_with_grad_in_place, _fake_with_grad_in_place),
         ("cross_entropy_from_lse", _cpu_from_lse, _fake_from_lse),
-        ("cross_entropy_backward", _cpu_backward, _fake_backward),
-        ("cross_entropy_backward_", _cpu_backward_in_place, _fake_nothing),
-        ("scale_gradient_", _cpu_scale_gradient, _fake_nothing),
+        ("cross_entropy_backward", _cpu_backward, fake_gradient),
+        ("cross_entropy_backward_", _cpu_backward_in_place, fake_nothing),
+        ("scale_gradient_", _cpu_scale_gradient, fake_nothing),
     ):
-        _library.impl(op, kernel, "CPU")
+        library.impl(op, kernel, "CPU")
         _native.register_fake("ce::" + op, fake)
         _native.register_fake("ce::_" + op, fake)
     _native.register_fake("ce::_cross_entropy_of_classes", _fake_of_classes)
@@ -424,7 +309,7 @@ def _register_cross_entropy() -> None:
         "cross_entropy_with_grad",
         "cross_entropy_backward",
     ):
-        _refuse_gradient(op, "cross_entropy")
+        refuse_gradient(op, "cross_entropy")
     for op in (
         "cross_entropy_loss",
         "cross_entropy_loss_and_grad",
@@ -435,72 +320,13 @@ def _register_cross_entropy() -> None:
         "scale_gradient_",
     ):
         # Their twins have no differentiable outputs.
-        _library.impl("_" + op, torch.library.fallthrough_kernel, "AutogradCUDA")
+        library.impl("_" + op, torch.library.fallthrough_kernel, "AutogradCUDA")
     for key in ("AutocastCUDA", "AutocastCPU"):
-        _library.impl("cross_entropy", _autocast_cross_entropy, key)
+        library.impl("cross_entropy", _autocast_cross_entropy, key)
 
 
 def _autocast_cross_entropy(*arguments: Any) -> Any:
     """torch casts logits to float32 under autocast; kernels compute in float32, so only the loss is cast."""
     tensors, rest = arguments[:3], arguments[3:]
-    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-        return _operators.cross_entropy(*tensors, *rest[:_END_OF_OPTIONS], True, *rest[_END_OF_OPTIONS + 1 :])
-
-
-# ---- linear layer and cross entropy ------------------------------------------------------------------------
-
-
-def _register_linear() -> None:
-    """On the CPU these operators run on the host device: calls that belong to torch do not reach them."""
-    for op in ("linear_cross_entropy", "_linear_cross_entropy"):
-        _native.register_fake("ce::" + op, _linear.fake)
-    _refuse_gradient("linear_cross_entropy", "linear_cross_entropy", "linear")
-    for key in ("AutogradCUDA", "AutogradCPU"):
-        _library.impl("_linear_cross_entropy", torch.library.fallthrough_kernel, key)
-
-
-def _softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return torch._softmax_backward_data(grad, output, dim, dtype)
-
-
-def _log_softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    return torch._log_softmax_backward_data(grad, output, dim, dtype)
-
-
-_IN_PLACE = (
-    "softmax_",
-    "softmax_out",
-    "softmax_backward_out",
-    "log_softmax_",
-    "log_softmax_out",
-    "log_softmax_backward_out",
-    "cross_entropy_with_grad_",
-    "cross_entropy_backward_",
-    "scale_gradient_",
-)
-
-
-def _register_version(op: str) -> None:
-    """Marks a tensor that an operator overwrites as changed, so that backwards that need its old contents fail."""
-    overload = getattr(_operators, op).default
-    arguments = overload._schema.arguments
-    written = [i for i, argument in enumerate(arguments) if argument.alias_info is not None]
-    below = torch._C._after_ADInplaceOrView_keyset
-
-    def count(keyset: Any, *given: Any, **named: Any) -> Any:
-        for i in written:
-            torch.autograd.graph.increment_version(given[i] if i < len(given) else named[arguments[i].name])
-        with torch._C._AutoDispatchBelowADInplaceOrView():
-            return overload.redispatch(keyset & below, *given, **named)
-
-    _library.impl(op, count, "ADInplaceOrView", with_keyset=True)
-
-
-def register() -> None:
-    """Called once, when ``ce.torch`` is imported."""
-    _register_softmax("softmax", torch.softmax, _softmax_gradient)
-    _register_softmax("log_softmax", torch.log_softmax, _log_softmax_gradient)
-    _register_cross_entropy()
-    _register_linear()
-    for op in _IN_PLACE:
-        _register_version(op)
+    with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        return operators.cross_entropy(*tensors, *rest[:_END_OF_OPTIONS], True, *rest[_END_OF_OPTIONS + 1 :])
