@@ -446,6 +446,25 @@ def test_upstream_multiplies_the_gradient_not_the_loss(device, seed):
         torch.testing.assert_close(grad, expected_grad, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("outputs", [{}, {"return_lse": True}])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_upstream_has_the_sizes_of_the_rows_apart_from_ones(reduction, outputs, device, seed):
+    logits, target = torch.randn(6, 20, device=device), some_targets(6, 20, device)
+    factor = torch.rand(6, device=device)
+
+    def grad_of(upstream):
+        leaf = logits.clone().requires_grad_()
+        made = ct.cross_entropy(leaf, target, reduction=reduction, upstream=upstream, **outputs)
+        (made.loss if outputs else made).sum().backward()
+        return leaf.grad
+
+    for sizes in ((6, 1), (1, 6)):
+        assert torch.equal(grad_of(factor.reshape(sizes)), grad_of(factor))
+    for sizes in ((2, 3), (3,), (12,)):
+        with pytest.raises(ValueError, match=r"upstream has sizes \[.*\]; expected a number, or \[6\]"):
+            grad_of(torch.ones(sizes, device=device))
+
+
 def test_a_graph_that_is_kept_can_be_walked_again(device, seed):
     leaf, target = torch.randn(4, 20, device=device, requires_grad=True), some_targets(4, 20, device)
     loss = ct.cross_entropy(leaf, target)

@@ -137,7 +137,10 @@ def check_refusals(device):
         ({"valid_tokens": 5}, "valid_tokens is 5; expected 0 to 4, the number of tokens"),
         ({"logits_dtype": torch.float16}, "logits_dtype is torch.float16; expected torch.float32"),
         ({"accumulate": torch.bfloat16}, "accumulate is torch.bfloat16; expected torch.float32"),
-        ({"upstream": torch.ones(3, device=device)}, "upstream has sizes [3]; expected one number, or [4]"),
+        (
+            {"upstream": torch.ones(3, device=device)},
+            "upstream has sizes [3]; expected a number, or [4], one for each row",
+        ),
         (
             {"input": x.clone().requires_grad_(rank == 0), "chunk_tokens": 3},
             "gradients is 0 on rank 1; expected 1, as on rank 0",

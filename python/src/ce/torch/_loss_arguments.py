@@ -44,33 +44,32 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
     return divisor.to(dtype)
 
 
-def upstream_of(upstream: Tensor | float, dtype: torch.dtype, input: Tensor, name: str) -> Tensor:
-    """The upstream gradient in the operators' form: in the dtype of the loss.
+def upstream_of(upstream: Tensor | float, dtype: torch.dtype, rows: Sequence[int], input: Tensor, name: str) -> Tensor:
+    """The upstream gradient in the operators' form: in the dtype of the loss, one number or in the sizes of the rows.
 
     Args:
+        rows: these sizes; dimensions of size 1 may differ from the given ones.
         name: name of the function, for errors.
 
     Raises:
         TypeError: a dtype that kernels do not support, and that is not the loss's.
+        ValueError: wrong sizes, or another device.
     """
     if not isinstance(upstream, Tensor):
         return _arguments.on_device(name, "upstream", upstream, dtype, input)
     if upstream.device != input.device:
         raise ValueError(f"{name}: upstream is on {upstream.device}; expected {input.device}, where the logits are")
+    if upstream.numel() != 1:
+        expected = list(rows)
+        if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
+            raise ValueError(
+                f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"
+            )
+        upstream = upstream.reshape(expected)
     if upstream.dtype is dtype:
         return upstream
     _arguments.require_dtype(name, "upstream", upstream, dtype, *KERNEL_DTYPES)
     return upstream.to(dtype)
-
-
-def upstream_of_rows(upstream: Tensor, rows: Sequence[int], name: str) -> Tensor:
-    """An upstream gradient in the sizes of the rows; dimensions of size 1 may differ."""
-    expected = list(rows)
-    if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
-        raise ValueError(
-            f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"
-        )
-    return upstream.reshape(expected)
 
 
 def check_row_weight(row_weight: Tensor | None, rows: torch.Size, name: str) -> None:

@@ -274,9 +274,9 @@ def cross_entropy(
         and not _are_functorch_transforms_active()
     ):
         if upstream is not None:
-            upstream = _loss_arguments.upstream_of(
-                upstream, torch.float32 if f32_loss else dtype, input, "ce.torch.cross_entropy"
-            )
+            of_loss = torch.float32 if f32_loss else dtype
+            rows = _reference.row_sizes(input)
+            upstream = _loss_arguments.upstream_of(upstream, of_loss, rows, input, "ce.torch.cross_entropy")
         try:
             if not wants_gradient:
                 return _loss(input, target, None, None, None, None, *numbers, f32_loss)

@@ -267,7 +267,8 @@ def _check_sizes(
     _loss_arguments.check_row_weight(row_weight, rows, f"ce.torch.{_NAME}")
     if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
         raise ValueError(
-            f"ce.torch.{_NAME}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
+            f"ce.torch.{_NAME}: upstream has sizes {list(upstream.shape)}; expected a number, or {list(rows)}, one for "
+            "each row"
         )
 
 

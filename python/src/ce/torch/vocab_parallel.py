@@ -169,9 +169,8 @@ def vocab_parallel_cross_entropy(
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
     if upstream is not None:
-        upstream = _loss_arguments.upstream_of(upstream, torch.float32 if f32_loss else logits.dtype, logits, _NAME)
-        if upstream.numel() != 1:
-            upstream = _loss_arguments.upstream_of_rows(upstream, logits.shape[:-1], _NAME)
+        of_loss = torch.float32 if f32_loss else logits.dtype
+        upstream = _loss_arguments.upstream_of(upstream, of_loss, logits.shape[:-1], logits, _NAME)
     _loss_arguments.check_row_weight(row_weight, logits.shape[:-1], _NAME)
     _arguments.refuse_gradients(_NAME, weight=weight, row_weight=row_weight)
     if return_hit and probabilities:

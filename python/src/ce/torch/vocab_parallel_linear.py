@@ -251,12 +251,8 @@ def _one_of(
 
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
     """The upstream gradient: [], or one element a row; in float32."""
-    given = _loss_arguments.upstream_of(upstream, torch.float32, input, f"ce.torch.{_NAME}").detach()
-    rows = input.shape[:-1]
-    if given.numel() != 1 and given.shape != rows:
-        raise ValueError(
-            f"ce.torch.{_NAME}: upstream has sizes {list(given.shape)}; expected one number, or {list(rows)}"
-        )
+    name = f"ce.torch.{_NAME}"
+    given = _loss_arguments.upstream_of(upstream, torch.float32, input.shape[:-1], input, name).detach()
     return given.reshape(()) if given.numel() == 1 else given.reshape(-1)
 
 
