@@ -134,7 +134,7 @@ void LinearCall::tune_products() {
     device.matmuls().launch(logits.matmul.matmul, products.choose(logits.matmul, most), logits.operands,
                             trials);
   }
-  if (operands_.has(plan_.rounded_logits))
+  if (plan_.rounded_logits.exists())
     parts_.kernels.convert(operands_.at(plan_.logits), shape_.logits, operands_.at(plan_.rounded_logits),
                            shape_.dtype, operands_.count() * shape_.logits_stride(), trials);
   for (const LinearProduct& one : all)
@@ -158,13 +158,13 @@ const Choice* LinearCall::run_cross_entropy(const CrossEntropy::Tensors& tensors
 void LinearCall::prepare() {
   const LinearCrossEntropy::Tensors& tensors = operands_.tensors();
   if (auto& valid = operands_.valid()) valid->gather(stream_);
-  if (operands_.has(plan_.bias))
+  if (plan_.bias.exists())
     parts_.kernels.convert(tensors.bias.data, tensors.bias.dtype, operands_.at(plan_.bias), shape_.logits,
                            shape_.classes, stream_);
-  if (operands_.has(plan_.upstream))
+  if (plan_.upstream.exists())
     parts_.kernels.convert(tensors.upstream.data, tensors.upstream.dtype, operands_.at(plan_.upstream),
                            DType::f32, shape_.upstreams, stream_);
-  if (operands_.has(plan_.divisor) && tensors.divisor.data == nullptr)
+  if (plan_.divisor.exists() && tensors.divisor.data == nullptr)
     parts_.kernels.divisor(operands_.divisor_kernel(), operands_.divisor_arguments(), stream_);
 }
 
@@ -202,8 +202,8 @@ void LinearCall::make_gradients_of_exponentials() {
   if (shape_.weight_grad) {
     make(operands_.weight_product(operands_.chunk() > 0));
     parts_.kernels.add_targets(operands_.statistics(),
-                               operands_.has(plan_.weight_sum) ? DType::f32 : shape_.weight_grad_dtype,
-                               arguments, stream_);
+                               plan_.weight_sum.exists() ? DType::f32 : shape_.weight_grad_dtype, arguments,
+                               stream_);
   }
 }
 
@@ -215,7 +215,7 @@ void LinearCall::make_gradients_of_logits() {
     parts_.kernels.sum_columns(
         shape_.logits,
         {.input = operands_.at(plan_.logits),
-         .output = operands_.has(plan_.bias_sum) ? operands_.at(plan_.bias_sum) : tensors.bias_grad.data,
+         .output = plan_.bias_sum.exists() ? operands_.at(plan_.bias_sum) : tensors.bias_grad.data,
          .rows = rows,
          .columns = shape_.classes,
          .stride = stride,
@@ -225,7 +225,7 @@ void LinearCall::make_gradients_of_logits() {
     parts_.kernels.convert(operands_.at(plan_.logits), shape_.logits, operands_.at(plan_.rounded_logits),
                            shape_.dtype, rows * stride, stream_);
   if (shape_.hidden_grad) make(operands_.hidden_product());
-  if (operands_.has(plan_.hidden_product)) {
+  if (plan_.hidden_product.exists()) {
     const Tensor rounded = operands_.hidden_gradient();
     parts_.kernels.convert(operands_.at(plan_.hidden_product), DType::f32, rounded.data, rounded.dtype,
                            rows * shape_.hidden, stream_);
@@ -247,10 +247,10 @@ void LinearCall::finish() {
                                .z_loss = tensors.z_loss_out.data},
                               stream_);
   }
-  if (operands_.has(plan_.weight_sum))
+  if (plan_.weight_sum.exists())
     parts_.kernels.convert(operands_.at(plan_.weight_sum), DType::f32, tensors.weight_grad.data,
                            shape_.weight_grad_dtype, shape_.classes * shape_.hidden, stream_);
-  if (operands_.has(plan_.bias_sum))
+  if (plan_.bias_sum.exists())
     parts_.kernels.convert(operands_.at(plan_.bias_sum), DType::f32, tensors.bias_grad.data,
                            shape_.bias_grad_dtype, shape_.classes, stream_);
   if (auto& valid = operands_.valid()) valid->scatter(stream_);

@@ -55,7 +55,7 @@ const generator::LinearStatistics& LinearOperands::statistics() const noexcept {
 }
 
 ConstTensor LinearOperands::divisor() const {
-  if (tensors_.divisor.data != nullptr || !has(plan_.divisor)) return tensors_.divisor;
+  if (tensors_.divisor.data != nullptr || !plan_.divisor.exists()) return tensors_.divisor;
   return {at(plan_.divisor), DType::f32, 1};
 }
 
@@ -66,7 +66,7 @@ generator::LinearDivisor LinearOperands::divisor_kernel() const {
           .weight_dtype = weights ? tensors_.class_weight.dtype : DType::f32,
           .probabilities = probabilities,
           .weights = weights,
-          .scales = has(plan_.class_weight)};
+          .scales = plan_.class_weight.exists()};
 }
 
 LinearArguments LinearOperands::divisor_arguments() const {
@@ -106,13 +106,13 @@ Tensor LinearOperands::hidden_gradient() const {
 
 ConstTensor LinearOperands::upstream() const {
   ConstTensor upstream = tensors_.upstream;
-  if (has(plan_.upstream)) upstream = {at(plan_.upstream), DType::f32, shape_.upstreams};
+  if (plan_.upstream.exists()) upstream = {at(plan_.upstream), DType::f32, shape_.upstreams};
   return shape_.upstreams == shape_.tokens && shape_.upstreams > 1 ? elements_of(upstream, first_, count_)
                                                                    : upstream;
 }
 
 const void* LinearOperands::logits_gradient() const noexcept {
-  return has(plan_.rounded_logits) ? at(plan_.rounded_logits) : at(plan_.logits);
+  return plan_.rounded_logits.exists() ? at(plan_.rounded_logits) : at(plan_.logits);
 }
 
 // ---- Products ------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ LinearProduct LinearOperands::product(runtime::Matmul matmul, std::int64_t runti
 
 LinearProduct LinearOperands::logits_product() const {
   const ConstTensor hidden = this->hidden();
-  const void* bias = has(plan_.bias) ? at(plan_.bias) : tensors_.bias.data;
+  const void* bias = plan_.bias.exists() ? at(plan_.bias) : tensors_.bias.data;
   return product({.m = count_,
                   .n = shape_.classes,
                   .k = shape_.hidden,
@@ -141,17 +141,18 @@ LinearProduct LinearOperands::logits_product() const {
 }
 
 LinearProduct LinearOperands::hidden_product() const {
-  const Tensor to = has(plan_.hidden_product) ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
-                                              : hidden_gradient();
+  const Tensor to = plan_.hidden_product.exists()
+                        ? tensor(at<float>(plan_.hidden_product), count_, shape_.hidden)
+                        : hidden_gradient();
   return product(hidden_matmul(shape_, tensors_.weight, count_, to.dtype, stride_of(to)), &runtime::Matmul::m,
                  logits_gradient(), tensors_.weight.data, to.data);
 }
 
 LinearProduct LinearOperands::weight_product(bool accumulates) const {
-  const ConstTensor hidden = exponentials() ? ConstTensor(at(plan_.scaled_hidden), shape_.dtype, count_,
-                                                          shape_.hidden, shape_.hidden_stride())
+  const ConstTensor hidden = exponentials() ? ConstTensor{at(plan_.scaled_hidden), shape_.dtype, count_,
+                                                          shape_.hidden, shape_.hidden_stride()}
                                             : this->hidden();
-  const bool apart = has(plan_.weight_sum);
+  const bool apart = plan_.weight_sum.exists();
   return product({.m = shape_.classes,
                   .n = shape_.hidden,
                   .k = count_,
@@ -239,7 +240,7 @@ LinearExponentialsArguments LinearOperands::exponentials_arguments() const {
       .product = at<float>(plan_.hidden_product),
       .hidden_grad = hidden_grad.data,
       .hidden_grad_stride = stride_of(hidden_grad),
-      .weight_grad = has(plan_.weight_sum) ? at(plan_.weight_sum) : tensors_.weight_grad.data};
+      .weight_grad = plan_.weight_sum.exists() ? at(plan_.weight_sum) : tensors_.weight_grad.data};
   arguments.call.upstream = upstream().data;
   arguments.call.statistics = at<unsigned>(plan_.statistics);
   return arguments;
@@ -301,7 +302,7 @@ CrossEntropy::Tensors LinearOperands::losses_tensors() const {
   const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
   of_chunk.logits = logits;
   of_chunk.upstream = upstream();
-  if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
+  if (plan_.class_weight.exists()) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
   if (shape_.gradient()) of_chunk.grad = logits;
   return of_chunk;
 }

@@ -47,11 +47,10 @@ class LinearOperands {
   [[nodiscard]] bool exponentials() const noexcept { return plan_.schedule.exponentials; }
   /// Whether each chunk writes a part of the loss.
   [[nodiscard]] bool sums_losses() const noexcept { return sums_losses_; }
-  [[nodiscard]] static bool has(const LinearPiece& piece) noexcept { return piece.bytes > 0; }
   /// The piece's memory; null if it has none.
   template <class T = void>
   [[nodiscard]] T* at(const LinearPiece& piece) const noexcept {
-    return has(piece) ? reinterpret_cast<T*>(workspace_ + piece.start) : nullptr;
+    return piece.exists() ? reinterpret_cast<T*>(workspace_ + piece.start) : nullptr;
   }
   /// Options of the kernel that computes statistics along with logits.
   [[nodiscard]] const generator::LinearStatistics& statistics() const noexcept;

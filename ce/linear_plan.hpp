@@ -19,6 +19,8 @@ inline constexpr std::int64_t piece_alignment = 256;
 /// A piece of the workspace.
 struct LinearPiece {
   std::int64_t start = 0, bytes = 0;
+
+  [[nodiscard]] bool exists() const noexcept { return bytes > 0; }
 };
 
 struct LinearPlan {

@@ -18,6 +18,7 @@ std::string without_breaks(std::string text) {
 
 std::vector<std::string> operation_names() {
   std::vector<std::string> names;
+  names.reserve(generator::operation_rows.size());
   for (const generator::OperationRow& row : generator::operation_rows) names.emplace_back(row.word);
   return names;
 }
