@@ -309,7 +309,7 @@ enum {
   CE_ORIGIN_DATABASE = 1,  ///< measured before
   CE_ORIGIN_NEAREST = 2,   ///< the most promising config, by measurements of near problems
   CE_ORIGIN_FALLBACK = 3,  ///< a safe default: there were no measurements, and tuning was not possible
-  CE_ORIGIN_ASSIGNED = 4       ///< named by the rank that decides for all ranks, or by ce_use()
+  CE_ORIGIN_ASSIGNED = 4   ///< named by the rank that decides for all ranks, or by ce_use()
 };
 
 /// The text form of the config, as in `ce-tune db show`; "" if the call had no rows.

@@ -239,7 +239,8 @@ TEST_F(ContextTest, TheGradientFromWhatTheForwardSavedIsAsExactAsThatOfOnePass) 
     without = saved;
     without.lse_low = {};
     context.run(operation.backward(), without);
-    EXPECT_GE(error(), 20 * (of_one_pass + of_an_exponential)) << "what shows that there is something to be lost";
+    EXPECT_GE(error(), 20 * (of_one_pass + of_an_exponential))
+        << "what shows that there is something to be lost";
     context.check();
   }
 }
