@@ -10,7 +10,7 @@ import sys
 import unittest
 
 CTEST, BUILD = sys.argv[1:]
-KNOWN = {"unit", "nvrtc", "host", "gpu", "cli", "packaging"}
+KNOWN = {"unit", "nvrtc", "host", "gpu", "cli", "packaging", "python"}
 
 
 def tests():
