@@ -118,7 +118,8 @@ def test(python: Path, work: Path, selected: list[str]) -> dict[str, Any]:
     shutil.rmtree(tree, ignore_errors=True)
     for folder in ("python/tests", "bench", "docs", "include"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("results", "lab", "__pycache__"))
-    shutil.copy(ROOT / "README.md", tree)  # its programs are tests, too
+    for file in ("README.md", "python/torch_include.py"):  # of which tests run programs and functions
+        shutil.copy(ROOT / file, tree / file)
     tests = tree / "python" / "tests"
     for name in OF_OTHERS:
         (tests / name).unlink()
