@@ -71,13 +71,9 @@ const Choice* LinearCall::run_without_tokens() {
 
 const Choice* LinearCall::run_without_logits() {
   if (!tune_statistics()) return nullptr;
-  auto& valid = operands_.valid();
-  if (valid) {
-    valid->gather(stream_);
-    valid->gather_hidden(0, operands_.count(), stream_);
-  }
+  gather_chunk(stream_);
   const Choice* const choice = take_statistics(way());
-  if (valid) valid->scatter(stream_);
+  if (auto& valid = operands_.valid()) valid->scatter(stream_);
   return choice;
 }
 
@@ -90,10 +86,7 @@ bool LinearCall::tune_statistics() {
   if (parts_.tunes && parts_.forward.known(shape).open && !is_captured()) {
     device.synchronize(stream_);
     const Stream trials = device.trial_stream();
-    if (auto& valid = operands_.valid()) {
-      valid->gather(trials);
-      valid->gather_hidden(operands_.first(), operands_.count(), trials);
-    }
+    gather_chunk(trials);
     if (operands_.exponentials())
       parts_.kernels.find_references(operands_.statistics(), operands_.exponentials_arguments(), trials);
     parts_.forward.tune(shape, operands_.statistics_arguments(), parts_.seconds);
@@ -118,10 +111,7 @@ void LinearCall::tune_products() {
   if (std::none_of(all.begin(), all.end(), is_open) || is_captured()) return;
   device.synchronize(stream_);
   const Stream trials = device.trial_stream();
-  if (auto& valid = operands_.valid()) {
-    valid->gather(trials);
-    valid->gather_hidden(operands_.first(), operands_.count(), trials);
-  }
+  gather_chunk(trials);
   // Fills the inputs of gradient products with values of realistic size.
   if (operands_.exponentials()) {
     const LinearWay way = this->way();
@@ -166,6 +156,13 @@ void LinearCall::prepare() {
                            DType::f32, shape_.upstreams, stream_);
   if (plan_.divisor.exists() && tensors.divisor.data == nullptr)
     parts_.kernels.divisor(operands_.divisor_kernel(), operands_.divisor_arguments(), stream_);
+}
+
+void LinearCall::gather_chunk(Stream stream) {
+  auto& valid = operands_.valid();
+  if (!valid) return;
+  valid->gather(stream);
+  valid->gather_hidden(operands_.first(), operands_.count(), stream);
 }
 
 void LinearCall::leave_statistics(const LinearWay& way, Stream stream) {

@@ -79,6 +79,8 @@ class LinearCall {
   /// Enqueues the work after the last chunk.
   void finish();
 
+  /// Finds the tokens that count, and gathers the hidden states of the chunk, if ignored tokens are left out.
+  void gather_chunk(Stream stream);
   void make(const LinearProduct& product);
   const Choice* run_cross_entropy(const CrossEntropy::Tensors& tensors);
 

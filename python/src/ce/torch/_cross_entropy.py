@@ -74,7 +74,7 @@ def outputs(
             weight = weight.to(input.dtype)
     if upstream is not None:
         wide = torch.float32 if f32_loss and input.dtype in KERNEL_DTYPES else input.dtype
-        upstream = _loss_arguments.upstream_of(upstream, wide, _reference.row_sizes(input), input, _NAME)
+        upstream = _loss_arguments.upstream_of(upstream, wide, input, _NAME)
     if of_torch:
         result_dtype = torch.float32 if f32_loss and dtype in KERNEL_DTYPES else dtype
         return _in_torch(input, target, weight, upstream, of_rows, numbers, f32_loss, result_dtype, returned)

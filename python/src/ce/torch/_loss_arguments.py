@@ -44,12 +44,15 @@ def divisor_of(divisor: Tensor | float, reduction: str, input: Tensor, name: str
     return divisor.to(dtype)
 
 
-def upstream_of(upstream: Tensor | float, dtype: torch.dtype, rows: Sequence[int], input: Tensor, name: str) -> Tensor:
+def upstream_of(
+    upstream: Tensor | float, dtype: torch.dtype, input: Tensor, name: str, rows: Sequence[int] | None = None
+) -> Tensor:
     """The upstream gradient in the operators' form: in the dtype of the loss, one number or in the sizes of the rows.
 
     Args:
-        rows: these sizes; dimensions of size 1 may differ from the given ones.
         name: name of the function, for errors.
+        rows: these sizes; dimensions of size 1 may differ from the given ones. None: those of the input, where torch
+            has its classes.
 
     Raises:
         TypeError: a dtype that kernels do not support, and that is not the loss's.
@@ -60,7 +63,7 @@ def upstream_of(upstream: Tensor | float, dtype: torch.dtype, rows: Sequence[int
     if upstream.device != input.device:
         raise ValueError(f"{name}: upstream is on {upstream.device}; expected {input.device}, where the logits are")
     if upstream.numel() != 1:
-        expected = list(rows)
+        expected = _reference.row_sizes(input) if rows is None else list(rows)
         if [size for size in upstream.shape if size != 1] != [size for size in expected if size != 1]:
             raise ValueError(
                 f"{name}: upstream has sizes {list(upstream.shape)}; expected a number, or {expected}, one for each row"

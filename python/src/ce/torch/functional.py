@@ -275,8 +275,7 @@ def cross_entropy(
     ):
         if upstream is not None:
             of_loss = torch.float32 if f32_loss else dtype
-            rows = _reference.row_sizes(input)
-            upstream = _loss_arguments.upstream_of(upstream, of_loss, rows, input, "ce.torch.cross_entropy")
+            upstream = _loss_arguments.upstream_of(upstream, of_loss, input, "ce.torch.cross_entropy")
         try:
             if not wants_gradient:
                 return _loss(input, target, None, None, None, None, *numbers, f32_loss)

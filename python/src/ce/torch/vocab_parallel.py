@@ -170,7 +170,7 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one for each class")
     if upstream is not None:
         of_loss = torch.float32 if f32_loss else logits.dtype
-        upstream = _loss_arguments.upstream_of(upstream, of_loss, logits.shape[:-1], logits, _NAME)
+        upstream = _loss_arguments.upstream_of(upstream, of_loss, logits, _NAME, logits.shape[:-1])
     _loss_arguments.check_row_weight(row_weight, logits.shape[:-1], _NAME)
     _arguments.refuse_gradients(_NAME, weight=weight, row_weight=row_weight)
     if return_hit and probabilities:

@@ -252,7 +252,7 @@ def _one_of(
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
     """The upstream gradient: [], or one element a row; in float32."""
     name = f"ce.torch.{_NAME}"
-    given = _loss_arguments.upstream_of(upstream, torch.float32, input.shape[:-1], input, name).detach()
+    given = _loss_arguments.upstream_of(upstream, torch.float32, input, name, input.shape[:-1]).detach()
     return given.reshape(()) if given.numel() == 1 else given.reshape(-1)
 
 
