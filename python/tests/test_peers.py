@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -136,6 +137,8 @@ def test_signatures_of_flash_attn(monkeypatch):
 @pytest.mark.parametrize("name", ["liger", "flash_attn"])
 def test_kernels_of_triton_in_its_interpreter(name, seed, tmp_path):
     peer("triton")
+    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+        missing("Triton's interpreter needs numpy before 2.4")
     folder = [flash_attn_folder()] if name == "flash_attn" else []
     if name == "liger":
         peer("liger_kernel")

@@ -83,7 +83,7 @@ TEST_F(LinearGpuTest, ARaceCountsATargetOutOfRangeOnce) {
   matrices[2].set_indices(targets);
   context->run(LinearCrossEntropy{}, tensors, stream.get());
   try {
-    context->check();
+    context->check(stream.get());
     ADD_FAILURE() << "nothing is told";
   } catch (const TargetOutOfRange& error) {
     EXPECT_EQ(error.count(), 1);
