@@ -15,6 +15,11 @@
 //
 // A chunk has `tile` elements; the ring holds the chunks of one slice and `stages` more.
 //
+// To understand it with cross entropy, read after this file row/ring.cuh, row/message.cuh, row/tile.cuh, row/stats.cuh,
+// row/exponentials.cuh, row/operation.cuh (the contract) and operations/cross_entropy.cuh. The heads of the other
+// includes are enough: device/device.cuh lists the instructions, row/row.cuh has the picture of a row, the layouts are
+// arithmetic that the generator shares, and the rest are options.
+//
 // axis warps = 17 21 25
 // axis vec = 4 8
 // axis tile = 2048 3072 4096 5120 6144 8192 9216 10240 12288
