@@ -17,7 +17,7 @@ using namespace ce::c;
 
 ce_status ce_get_stats(ce_stats* stats) {
   return guarded([&] {
-    if (stats == nullptr) throw ce::InvalidArgument("stats", "null", "an address for the counts");
+    if (stats == nullptr) throw ce::InvalidArgument("stats", "NULL", "an address for the counts");
     ce_stats storage;
     static_cast<void>(read_struct("stats", *stats, no_stats, sizeof(ce_stats), storage));
     const ce::Stats now = ce::stats();

@@ -23,11 +23,13 @@ namespace ce::c {
   if (given == nullptr) return {};
   // Fields are listed by name, so that a field that is added to one of the two does not compile until it is added here.
   const auto& [data, dtype, rows, columns, row_stride, column_stride, batch_rows, batch_stride] = *given;
+  // Without rows and data only this tells a tensor of one f32 column from one that is not given.
+  const bool is_empty_column = rows == 0 && columns == 1 && row_stride == contiguous;
   const Tensor tensor{.data = data,
                       .dtype = dtype_from(name, dtype),
                       .rows = rows,
                       .columns = columns,
-                      .row_stride = row_stride,
+                      .row_stride = is_empty_column ? 1 : row_stride,
                       .column_stride = column_stride,
                       .batch_rows = batch_rows,
                       .batch_stride = batch_stride};

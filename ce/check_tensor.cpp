@@ -135,8 +135,9 @@ void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted,
                           fmt::format("{} ({})", ce::name(wanted), why));
 }
 
-void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits) {
-  if (tensor.dtype != DType::f32) check_dtype(name, tensor, logits, "the dtype of logits, or f32");
+void check_f32_or(std::string_view name, const ConstTensor& tensor, DType own, std::string_view whose) {
+  if (tensor.dtype != DType::f32)
+    check_dtype(name, tensor, own, fmt::format("the dtype of {}, or f32", whose));
 }
 
 void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,

@@ -64,8 +64,9 @@ void check_tensor(std::string_view name, const ConstTensor& tensor, const runtim
 /// \throws InvalidArgument
 void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted, std::string_view why);
 
-/// Accepts f32 or the dtype of the logits. \throws InvalidArgument
-void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits);
+/// Accepts f32 or another dtype. \param whose  what has that dtype \throws InvalidArgument
+void check_f32_or(std::string_view name, const ConstTensor& tensor, DType own,
+                  std::string_view whose = "logits");
 
 /// Checks rows, columns and dtype of a matrix. \throws InvalidArgument
 void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,

@@ -46,7 +46,7 @@ void check(const Tensor& grad, const ConstTensor& upstream, const runtime::Devic
   if (!is_floating(grad.dtype)) throw InvalidArgument("grad.dtype", text_of(grad.dtype), "f32, f16 or bf16");
   require("upstream", upstream);
   check_tensor("upstream", upstream, device);
-  check_f32_or("upstream", upstream, grad.dtype);
+  check_f32_or("upstream", upstream, grad.dtype, "grad");
   check_vector("upstream", upstream, 1);
   CallMemory memory;
   memory.add("grad", view, true);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "ce/context_impl.hpp"
 #include "ce/request.hpp"
 
 namespace ce {
@@ -11,16 +12,31 @@ namespace ce {
 void LinearCall::check() {
   if (shape_.tokens == 0 || shard_ != nullptr) return;
   operands_.select(0);
+  static_cast<void>(problem_of_losses(1));
+}
+
+generator::Problem LinearCall::problem_of_losses(int splits) const {
   if (shape_.statistics || operands_.exponentials())
-    static_cast<void>(bind_named(operands_.merge(1), operands_.merge_tensors(1), parts_.device));
-  else
-    static_cast<void>(bind_named(operation_.cross_entropy, operands_.losses_tensors(), parts_.device));
+    return bind_named(operands_.merge(splits), operands_.merge_tensors(splits), parts_.device).problem;
+  return bind_named(operation_.cross_entropy, operands_.losses_tensors(), parts_.device).problem;
+}
+
+void LinearCall::require_winners() {
+  Chooser& chooser = context_.impl_->chooser;
+  if (chooser.policy() != Policy::frozen || shard_ != nullptr) return;
+  for (const std::int64_t chunk :
+       {std::int64_t{0}, plan_.schedule.chunks - 1}) {  // all but the last are equal
+    operands_.select(chunk);
+    const bool merges = shape_.statistics || operands_.exponentials();
+    static_cast<void>(chooser.choose(problem_of_losses(merges ? way().messages() : 1), stream_));
+  }
 }
 
 const Choice* LinearCall::run() {
   if (shape_.tokens == 0) return run_without_tokens();
   if (shape_.statistics) return run_without_logits();
   if (operands_.exponentials() && !tune_statistics()) return nullptr;
+  require_winners();
   tune_products();
   return enqueue();
 }
@@ -50,7 +66,10 @@ const Choice* LinearCall::enqueue() {
 /// A call without tokens: the loss of nothing, and gradients of zero for sums over tokens.
 const Choice* LinearCall::run_without_tokens() {
   const LinearCrossEntropy::Tensors& tensors = operands_.tensors();
-  CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes},
+  CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits,
+                                           .rows = 0,
+                                           .columns = shape_.classes,
+                                           .row_stride = shape_.classes},
                                 .target = {.dtype = tensors.target.dtype, .rows = 0},
                                 .loss = tensors.loss,
                                 .z_loss_out = tensors.z_loss_out,
@@ -71,6 +90,8 @@ const Choice* LinearCall::run_without_tokens() {
 
 const Choice* LinearCall::run_without_logits() {
   if (!tune_statistics()) return nullptr;
+  require_winners();
+  operands_.select(0);
   gather_chunk(stream_);
   const Choice* const choice = take_statistics(way());
   if (auto& valid = operands_.valid()) valid->scatter(stream_);

@@ -67,6 +67,14 @@ class LinearCall {
   const Choice* run_without_tokens();
   const Choice* run_without_logits();
 
+  /// The problem of the chunk's losses. \throws InvalidArgument
+  /// \param splits  messages about each row, where statistics are merged
+  [[nodiscard]] generator::Problem problem_of_losses(int splits) const;
+  /// Refuses a call before anything is enqueued if the policy is frozen and the losses of a chunk have no winner. Ranks
+  /// that share the classes decide together, chunk by chunk.
+  /// \throws NotTuned
+  void require_winners();
+
   [[nodiscard]] bool is_captured() const { return stream_ != nullptr && parts_.device.capturing(stream_); }
   /// Races the ways to run the kernel of statistics, unless the result is known. Returns false if none is right.
   [[nodiscard]] bool tune_statistics();

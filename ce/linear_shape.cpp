@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "ce/error.hpp"
@@ -39,9 +40,10 @@ void check_rows(std::string_view name, const ConstTensor& tensor, const runtime:
                           "rows of adjacent elements, with one distance between all rows");
 }
 
-void check_f32_or_own(std::string_view name, const ConstTensor& tensor, DType own, std::string_view whose) {
-  if (tensor.dtype != DType::f32)
-    check_dtype(name, tensor, own, fmt::format("the dtype of {}, or f32", whose));
+/// What is expected of a dtype, for messages.
+std::string f32_or(DType own, std::string_view whose) {
+  return own == DType::f32 ? fmt::format("f32, the dtype of {}", whose)
+                           : fmt::format("f32, or {}, the dtype of {}", name(own), whose);
 }
 
 /// Checks vectors [tokens] of any dtype; CrossEntropy checks the rest.
@@ -54,8 +56,7 @@ void check_of_tokens(std::string_view name, const ConstTensor& tensor, std::int6
 
 void check_dtypes(const LinearCrossEntropy& operation, DType dtype) {
   if (const auto logits = operation.logits_dtype; logits && *logits != DType::f32 && *logits != dtype)
-    throw InvalidArgument("logits_dtype", text_of(*logits),
-                          fmt::format("f32, or {}, the dtype of hidden", name(dtype)));
+    throw InvalidArgument("logits_dtype", text_of(*logits), f32_or(dtype, "hidden"));
   if (operation.memory_budget < 0)
     throw InvalidArgument("memory_budget", fmt::to_string(operation.memory_budget), "0 or more");
   if (operation.chunk_tokens < 0)
@@ -104,6 +105,7 @@ class CheckedCall {
     take_gradients();
     take_accumulation();
     check_tensors_of_tokens();
+    check_z_loss();
     take_upstream();
     take_valid_tokens();
     take_hidden_product();
@@ -162,7 +164,7 @@ class CheckedCall {
       model.dtype = grad.dtype;
       check_same_shape("weight_grad", grad, "weight", model);
       check_rows("weight_grad", grad, device_);
-      check_f32_or_own("weight_grad", grad, tensors_.weight.dtype, "weight");
+      check_f32_or("weight_grad", grad, tensors_.weight.dtype, "weight");
       if (grad.rows > 1 && grad.row_step() != grad.columns)
         throw InvalidArgument("weight_grad", text_of_view(grad), "rows without gaps between them");
       shape_.weight_grad = true;
@@ -173,7 +175,7 @@ class CheckedCall {
         throw InvalidArgument("bias_grad.data", "set", "null, because there is no bias");
       check_rows("bias_grad", tensors_.bias_grad, device_);
       check_vector("bias_grad", tensors_.bias_grad, shape_.classes);
-      check_f32_or_own("bias_grad", tensors_.bias_grad, tensors_.bias.dtype, "bias");
+      check_f32_or("bias_grad", tensors_.bias_grad, tensors_.bias.dtype, "bias");
       shape_.bias_grad = true;
       shape_.bias_grad_dtype = tensors_.bias_grad.dtype;
     }
@@ -183,8 +185,7 @@ class CheckedCall {
     if (!operation_.accumulation) return;
     const DType own = shape_.weight_grad ? shape_.weight_grad_dtype : shape_.dtype;
     if (*operation_.accumulation != DType::f32 && *operation_.accumulation != own)
-      throw InvalidArgument("accumulation", text_of(*operation_.accumulation),
-                            fmt::format("f32, or {}, the dtype of weight_grad", name(own)));
+      throw InvalidArgument("accumulation", text_of(*operation_.accumulation), f32_or(own, "weight_grad"));
     (*operation_.accumulation == DType::f32 ? shape_.f32_accumulation : shape_.own_accumulation) = true;
   }
 
@@ -202,15 +203,24 @@ class CheckedCall {
     } else {
       check_of_tokens("target", target, shape_.tokens, device_);
     }
-    if (shape_.reduction == Reduction::none) {
-      check_of_tokens("loss", tensors_.loss, shape_.tokens, device_);
-      check_of_tokens("z_loss_out", tensors_.z_loss_out, shape_.tokens, device_);
-    }
+    const std::int64_t losses = shape_.reduction == Reduction::none ? shape_.tokens : 1;
+    check_of_tokens("loss", tensors_.loss, losses, device_);
+    check_of_tokens("z_loss_out", tensors_.z_loss_out, losses, device_);
     for (const auto& output : token_outputs)
       check_of_tokens(output.name, tensors_.*output.member, shape_.tokens, device_);
     for (const auto& input : token_inputs)
       check_of_tokens(input.name, tensors_.*input.member, shape_.tokens, device_);
     shape_.has_loss = is_given("loss", tensors_.loss);
+    if (shape_.has_loss) check_f32_or("loss", tensors_.loss, shape_.logits);
+  }
+
+  /// The sum over several chunks has no kernel of cross entropy that would check these.
+  void check_z_loss() {
+    if (tensors_.z_loss_out.data == nullptr) return;
+    if (shape_.has_loss)
+      check_dtype("z_loss_out", tensors_.z_loss_out, tensors_.loss.dtype, "the dtype of loss");
+    else
+      check_f32_or("z_loss_out", tensors_.z_loss_out, shape_.logits);
   }
 
   void take_upstream() {

@@ -177,16 +177,23 @@ void ValidTokens::scatter(Stream stream) {
     arguments.fill_of_excess = fill_of_excess;
     kernels_.scatter(unit, arguments, stream);
   }
-  if (shape_.reduction == Reduction::none) return;
-  for (const Tensor* reduced : {&given_.loss, &given_.z_loss_out}) {
-    if (reduced->data == nullptr) continue;
-    const auto unit = static_cast<int>(size_of(reduced->dtype));
-    LinearArguments arguments = move_of(*reduced, *reduced, unit);
-    arguments.rows = arguments.tokens = 1;
-    arguments.counted = counted_;
-    arguments.limit = shape_.valid_tokens;
-    kernels_.gather(unit, arguments, stream);
+  if (shape_.reduction != Reduction::none) {
+    spoil_if_exceeded(given_.loss, stream);
+    spoil_if_exceeded(given_.z_loss_out, stream);
   }
+  // With a bound above 0, hidden states that are NaN spoil it.
+  if (shape_.valid_tokens == 0) spoil_if_exceeded(given_.bias_grad, stream);
+}
+
+void ValidTokens::spoil_if_exceeded(const Tensor& vector, Stream stream) {
+  if (vector.data == nullptr) return;
+  const Tensor column = column_of(vector);
+  const auto unit = static_cast<int>(size_of(column.dtype));
+  LinearArguments arguments = move_of(column, column, unit);
+  arguments.rows = arguments.tokens = column.rows;
+  arguments.counted = counted_;
+  arguments.limit = shape_.valid_tokens;
+  kernels_.gather(unit, arguments, stream);
 }
 
 }  // namespace ce

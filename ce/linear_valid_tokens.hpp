@@ -53,6 +53,8 @@ class ValidTokens {
     Tensor of_all, of_valid;
     std::int64_t fill, fill_of_excess;
   };
+  /// Sets a vector to NaN if more tokens count than the call says.
+  void spoil_if_exceeded(const Tensor& vector, Stream stream);
   [[nodiscard]] Tensor rows_in(const LinearPiece& piece, std::int64_t rows) const noexcept;
 
   LinearKernels& kernels_;

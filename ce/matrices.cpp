@@ -73,6 +73,9 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
     throw InvalidArgument(fmt::format("{}.columns", input.name), fmt::to_string(model.columns),
                           fmt::format("1 to {}", generator::most_columns));
   check_tensor(input.name, model, device);
+  if (model.rows > generator::most_rows)
+    throw InvalidArgument(fmt::format("{}.rows", input.name), fmt::to_string(model.rows),
+                          fmt::format("0 to {}", generator::most_rows));
   for (const Matrix* matrix : {&second, &output}) {
     if (matrix->tensor == nullptr) continue;
     check_same_shape(matrix->name, *matrix->tensor, input.name, model);

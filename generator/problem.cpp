@@ -53,7 +53,6 @@ constexpr auto switches = [] {
 /// Bytes of a kernel's widest access.
 constexpr std::uint64_t boundary = 16;
 
-constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;  // blocks of a one-dimensional grid
 /// More columns than any memory holds; the bytes of so many can still be counted.
 constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 

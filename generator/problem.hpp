@@ -17,6 +17,8 @@ namespace ce::generator {
 
 /// Columns are 32-bit integers in the kernels.
 inline constexpr std::int64_t most_columns = std::int64_t{1} << 30;
+/// Blocks of a one-dimensional grid.
+inline constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;
 
 /// How the rows of the tensors are aligned to 16 bytes; determines how a kernel may vectorise.
 enum class Alignment : std::uint8_t {

@@ -73,7 +73,7 @@ enum {
   CE_STATUS_INTERNAL = 13             ///< a mistake in ce: please report its message
 };
 
-/// "invalid argument", "out of memory", ...; "unknown status" for any other value. Valid as long as the library.
+/// "invalid argument", "out of device memory", ...; "unknown status" for any other value. Valid as long as the library.
 CE_C_API const char* ce_status_name(ce_status status);
 
 /// The message of the calling thread's latest failed call; "" before the first. Successful calls leave it unchanged.
@@ -640,8 +640,8 @@ typedef struct ce_linear_cross_entropy_options {
   ce_dtype accumulation;
   /// An upper bound for the number of tokens whose target is not ignore_index: the products then leave out the ignored
   /// tokens. For these the losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. If more
-  /// tokens count than this bound, all losses, logprobs, entropies and weight_grad are NaN, argmax -1 and hit 0. Only
-  /// with class indices. -1: all tokens are in the products.
+  /// tokens count than this bound, all losses, logprobs, entropies, weight_grad and bias_grad are NaN, argmax -1 and hit
+  /// 0. Only with class indices. -1: all tokens are in the products.
   int64_t valid_tokens;
   /// 1: the product of the logits writes their exponentials, and gradients are made of these without another pass over
   /// the logits; refused if the kernel does not support the call (linear.hpp names the conditions). 0: gradients are

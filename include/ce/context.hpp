@@ -291,6 +291,7 @@ class CE_API Context {
   [[nodiscard]] int compiled() const noexcept;
 
  private:
+  friend class LinearCall;
   friend class Plan;
   template <AnyOperation Operation>
   friend const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,

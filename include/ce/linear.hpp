@@ -45,8 +45,8 @@ struct CE_API LinearCrossEntropy {
   /// An upper bound for the number of tokens whose target is not ignore_index: the products then leave out the ignored
   /// tokens. The device gathers the rows that count, in ascending order; nothing waits for it. For an ignored token the
   /// losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. If more tokens count than this
-  /// bound, all losses, logprobs, entropies and weight_grad are NaN, argmax -1 and hit 0. Only with class indices.
-  /// Unset: all tokens are in the products.
+  /// bound, all losses, logprobs, entropies, weight_grad and bias_grad are NaN, argmax -1 and hit 0. Only with class
+  /// indices. Unset: all tokens are in the products.
   std::optional<std::int64_t> valid_tokens = {};
   /// Whether the product of the logits writes their exponentials instead, so that no further pass over the logits is
   /// needed: a factor for each token turns exponentials into the gradient. For the products that make the gradient of

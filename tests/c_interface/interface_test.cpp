@@ -93,7 +93,7 @@ TEST_F(Interface, CountsWhatItDoes) {
   EXPECT_EQ(after.struct_size, sizeof(ce_stats));
   EXPECT_EQ(after.calls, before.calls);
   EXPECT_EQ(ce_get_stats(nullptr), CE_STATUS_INVALID_ARGUMENT);
-  EXPECT_STREQ(ce_last_error(), "stats is null; expected an address for the counts");
+  EXPECT_STREQ(ce_last_error(), "stats is NULL; expected an address for the counts");
 }
 
 TEST_F(Interface, IsOfTheVersionOfItsHeader) { EXPECT_STREQ(ce_version(), CE_VERSION); }
@@ -174,6 +174,34 @@ TEST_F(Interface, RunsAPlanAgainAndAgain) {
   }
   EXPECT_THAT(ce_choice_config(ce_plan_choice(plan)), HasSubstr("warps="));
   ce_plan_destroy(plan);
+}
+
+/// As ce.h says of ce_tensor, of any dtype and number of columns.
+TEST_F(Interface, TakesTensorsWithoutRowsThatHaveNoData) {
+  for (const ce_dtype dtype : {CE_DTYPE_F32, CE_DTYPE_F16, CE_DTYPE_BF16})
+    for (const std::int64_t classes : {1, 2}) {
+      const ce_tensor none = ce_matrix(nullptr, dtype, 0, classes),
+                      no_target = ce_vector(nullptr, CE_DTYPE_I64, 0);
+      const ce_tensor weight = ce_matrix(logits.data, dtype, classes, 1);
+      softmax.input = softmax.output = &none;
+      EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, nullptr), CE_STATUS_SUCCESS)
+          << ce_last_error();
+      cross_entropy.logits = &none;
+      cross_entropy.target = &no_target;
+      EXPECT_EQ(ce_cross_entropy(context, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS)
+          << ce_last_error();
+      ce_linear_cross_entropy_tensors linear = CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT;
+      const ce_tensor hidden = ce_matrix(nullptr, dtype, 0, 1);
+      linear.hidden = &hidden;
+      linear.weight = &weight;
+      linear.target = &no_target;
+      linear.loss = cross_entropy.loss;
+      EXPECT_EQ(ce_linear_cross_entropy(context, nullptr, &linear, nullptr, nullptr), CE_STATUS_SUCCESS)
+          << ce_last_error();
+    }
+  softmax.input = nullptr;
+  EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_THAT(ce_last_error(), StartsWith("Softmax: input is not given"));
 }
 
 /// As ce.h says of ce_tensor.columns.

@@ -205,6 +205,8 @@ TEST_F(Arguments, NameTheOperation) {
 TEST_F(Arguments, SayWhatIsWrongWithLargeMatricesAndTargetsOfTheWrongKind) {
   refuse_input([](auto& t) { t.columns = std::int64_t{1} << 31; },
                {"input.columns", "2147483648", "1 to 1073741824"});
+  refuse_input([](auto& t) { t.rows = std::int64_t{1} << 31; },
+               {"input.rows", "2147483648", "0 to 2147483647"});
   refuse([&](auto& t) { t.target.dtype = DType::f32; },
          {"target.dtype", "f32", "i32 or i64 (class indices), because it has one element for each row"});
   refuse([&](auto& t) { t.loss.rows = 2; }, {"loss", "2 x 1", "1 element"});

@@ -662,6 +662,7 @@ TEST_F(Linear, MoreTokensThanTheCallSaysMakeNaNAndNothingElseIsWritten) {
                        .dtype = exponentials ? bf16 : DType::f32,
                        .strided = true,
                        .own_workspace = true};
+      if (!exponentials) which.bias_dtype = which.bias_grad_dtype = DType::f32;
       LinearCall call(*context, which, 1);
       LinearCrossEntropy operation = which.operation;
       operation.valid_tokens = std::max<std::int64_t>(call.valid_tokens() - missing, 0);
@@ -669,10 +670,14 @@ TEST_F(Linear, MoreTokensThanTheCallSaysMakeNaNAndNothingElseIsWritten) {
       context->run(operation, call.tensors);
       context->synchronize();
       const auto all_nan = testing::Each(testing::Truly([](double value) { return std::isnan(value); }));
-      for (const char* name : {"loss", "z_loss_out", "weight_grad"})
-        EXPECT_THAT(call.find(name)->values(), all_nan) << name;
-      for (const char* name : {"loss", "z_loss_out", "hidden_grad", "weight_grad"})
-        EXPECT_TRUE(call.find(name)->frame_is_intact()) << name;
+      for (const char* name : {"loss", "z_loss_out", "weight_grad", "bias_grad"})
+        if (const Matrix* made = call.find(name)) {
+          EXPECT_THAT(made->values(), all_nan) << name;
+        }
+      for (const char* name : {"loss", "z_loss_out", "hidden_grad", "weight_grad", "bias_grad"})
+        if (const Matrix* made = call.find(name)) {
+          EXPECT_TRUE(made->frame_is_intact()) << name;
+        }
     }
 }
 
@@ -791,6 +796,48 @@ TEST_F(Linear, AWrongCallIsRefusedByName) {
               HasSubstr("valid_tokens"));
   Matrix small(*context, DType::u8, 256, 1);
   EXPECT_THAT(message({}, [&](Tensors& t) { t.workspace = small.tensor(); }), HasSubstr("workspace"));
+  EXPECT_THAT(message({.accumulation = f16}, [](Tensors&) {}),
+              HasSubstr("accumulation is f16; expected f32, the dtype of weight_grad"));
+  EXPECT_THAT(message({.logits_dtype = f16}, [](Tensors&) {}),
+              HasSubstr("logits_dtype is f16; expected f32, the dtype of hidden"));
+}
+
+/// No kernel of cross entropy sees the tensors of a sum over several chunks.
+TEST_F(Linear, LossesOfSeveralChunksAreCheckedBeforeAnythingIsWritten) {
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum})
+    for (const std::int64_t chunk_tokens : {std::int64_t{0}, std::int64_t{8}}) {
+      SCOPED_TRACE(fmt::format("chunks of {}", chunk_tokens));
+      const LinearCrossEntropy operation{.cross_entropy = {.reduction = reduction, .z_loss = 0.1f},
+                                         .chunk_tokens = chunk_tokens};
+      const auto refuse = [&](Tensor LinearCrossEntropy::Tensors::*member, auto&& change,
+                              const std::string& said) {
+        LinearCall call(*context, {.operation = operation}, 1);
+        change(call.tensors.*member);
+        EXPECT_THAT([&] { context->run(operation, call.tensors); },
+                    testing::ThrowsMessage<InvalidArgument>(HasSubstr("LinearCrossEntropy: " + said)));
+        for (const char* name : {"loss", "z_loss_out", "hidden_grad", "weight_grad"})
+          EXPECT_TRUE(call.find(name)->is_untouched()) << name;
+      };
+      for (const DType dtype : {f16, bf16, DType::i32, DType::i64, DType::u8}) {
+        const auto change = [&](Tensor& tensor) { tensor.dtype = dtype; };
+        refuse(&LinearCrossEntropy::Tensors::loss, change,
+               fmt::format("loss.dtype is {}; expected f32 (the dtype of logits, or f32)", name(dtype)));
+        refuse(&LinearCrossEntropy::Tensors::z_loss_out, change,
+               fmt::format("z_loss_out.dtype is {}; expected f32 (the dtype of loss)", name(dtype)));
+      }
+      for (const auto& [member, name] : {std::pair{&LinearCrossEntropy::Tensors::loss, "loss"},
+                                         {&LinearCrossEntropy::Tensors::z_loss_out, "z_loss_out"}}) {
+        refuse(
+            member, [](Tensor& t) { t.rows = 7; }, fmt::format("{} is 7 x 1", name));
+        refuse(
+            member, [](Tensor& t) { t.rows = -3; }, fmt::format("{}.rows is -3", name));
+        refuse(
+            member, [](Tensor& t) { t.batch_rows = -1; }, fmt::format("{}.batch_rows is -1", name));
+        refuse(
+            member, [](Tensor& t) { t.data = static_cast<std::byte*>(t.data) + 1; },
+            fmt::format("{}.data is ", name));
+      }
+    }
 }
 
 }  // namespace

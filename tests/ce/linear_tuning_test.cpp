@@ -952,5 +952,42 @@ TEST(LinearWays, OfAnH200KeepAllOfItsClustersBusy) {
   }
 }
 
+/// Of chunks with 2 tokens and one with the rest.
+TEST_F(ContextTest, AFrozenLinearLayerWithoutAWinnerForItsLastChunkEnqueuesNothing) {
+  const auto layer = [](Context& context, std::int64_t tokens) {
+    std::vector<Matrix> matrices;
+    matrices.reserve(6);
+    std::mt19937_64 random(5);
+    for (const std::int64_t rows : {tokens, std::int64_t{9}})
+      matrices.emplace_back(context, DType::f32, rows, 4).set(random_values(rows * 4, random));
+    matrices.emplace_back(context, DType::i64, tokens, 1)
+        .set_indices(std::vector<std::int64_t>(static_cast<std::size_t>(tokens), 3));
+    matrices.emplace_back(context, DType::f32, 1, 1);
+    matrices.emplace_back(context, DType::f32, tokens, 4);
+    matrices.emplace_back(context, DType::f32, 9, 4);
+    return matrices;
+  };
+  const auto run = [](Context& context, const std::vector<Matrix>& matrices) {
+    context.run(LinearCrossEntropy{.chunk_tokens = 2}, {.hidden = matrices[0].tensor(),
+                                                        .weight = matrices[1].tensor(),
+                                                        .target = matrices[2].tensor(),
+                                                        .loss = matrices[3].tensor(),
+                                                        .hidden_grad = matrices[4].tensor(),
+                                                        .weight_grad = matrices[5].tensor()});
+  };
+  {
+    ContextOptions tuning = options(Policy::tune);
+    tuning.tuning_seconds = 1;
+    Context context(tuning);
+    run(context, layer(context, 4));
+  }
+  Context frozen(options(Policy::frozen));
+  const std::vector<Matrix> known = layer(frozen, 4), unknown = layer(frozen, 5);
+  run(frozen, known);
+  EXPECT_FALSE(known[4].is_untouched());
+  EXPECT_THROW(run(frozen, unknown), NotTuned);
+  for (const std::size_t output : {3, 4, 5}) EXPECT_TRUE(unknown[output].is_untouched()) << output;
+}
+
 }  // namespace
 }  // namespace ce::test
