@@ -17,8 +17,8 @@ void LinearCall::check() {
 
 generator::Problem LinearCall::problem_of_losses(int splits) const {
   if (shape_.statistics || operands_.exponentials())
-    return bind_named(operands_.merge(splits), operands_.merge_tensors(splits), parts_.device).problem;
-  return bind_named(operation_.cross_entropy, operands_.losses_tensors(), parts_.device).problem;
+    return bind(operands_.merge(splits), operands_.merge_tensors(splits), parts_.device).problem;
+  return bind(operation_.cross_entropy, operands_.losses_tensors(), parts_.device).problem;
 }
 
 void LinearCall::require_winners() {
@@ -66,14 +66,12 @@ const Choice* LinearCall::enqueue() {
 /// A call without tokens: the loss of nothing, and gradients of zero for sums over tokens.
 const Choice* LinearCall::run_without_tokens() {
   const LinearCrossEntropy::Tensors& tensors = operands_.tensors();
-  CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits,
-                                           .rows = 0,
-                                           .columns = shape_.classes,
-                                           .row_stride = shape_.classes},
-                                .target = {.dtype = tensors.target.dtype, .rows = 0},
-                                .loss = tensors.loss,
-                                .z_loss_out = tensors.z_loss_out,
-                                .divisor = tensors.divisor};
+  CrossEntropy::Tensors nothing{
+      .logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes, .row_stride = shape_.classes},
+      .target = {.dtype = tensors.target.dtype, .rows = 0},
+      .loss = tensors.loss,
+      .z_loss_out = tensors.z_loss_out,
+      .divisor = tensors.divisor};
   if (is_floating(tensors.target.dtype)) nothing.target.columns = shape_.classes;
   if (nothing.loss.data == nullptr && shape_.reduction != Reduction::none)
     nothing.loss = {operands_.at(plan_.losses), DType::f32, 1};

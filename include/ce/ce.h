@@ -707,7 +707,8 @@ typedef struct ce_linear_schedule {
 #define CE_LINEAR_SCHEDULE_INIT \
   { sizeof(ce_linear_schedule), 0, 0, 0, CE_DTYPE_F32, 0 }
 
-/// Finds the schedule of a call. Enqueues nothing.
+/// Finds the schedule of a call. Enqueues nothing. Options of the loss, and dtypes of tensors of tokens, are checked by
+/// the call itself.
 /// \param schedule  receives it, in as many fields as its struct_size covers
 CE_C_API ce_status ce_linear_cross_entropy_schedule(ce_context* context,
                                                     const ce_linear_cross_entropy_options* options,

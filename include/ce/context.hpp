@@ -235,7 +235,8 @@ class CE_API Context {
            const Shard& shard, Stream stream = nullptr);
 
   /// Returns how run() would divide the call and what memory it takes, for callers that bring a workspace. Enqueues
-  /// nothing. It only checks the addresses of tensors in device memory.
+  /// nothing. It checks shapes and addresses, but neither the options of the loss nor the dtypes of tensors of tokens, as
+  /// run() does.
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,

@@ -51,7 +51,8 @@ struct CE_API LinearCrossEntropy {
   /// Whether the product of the logits writes their exponentials instead, so that no further pass over the logits is
   /// needed: a factor for each token turns exponentials into the gradient. For the products that make the gradient of
   /// the weight, the hidden states are multiplied by that factor and rounded once more. It supports bf16 with class
-  /// indices on Hopper, without bias, class_weight, row_scale, entropy_upstream, label smoothing and token scaling.
+  /// indices on Hopper, if all rows of hidden and weight begin on 16 bytes, without bias, class_weight, row_scale,
+  /// entropy_upstream, label smoothing and token scaling.
   /// Unset: used if the race of the first call found it faster. True is refused for a call that it does not support.
   std::optional<bool> exponentials = {};
 

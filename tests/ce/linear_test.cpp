@@ -787,7 +787,7 @@ TEST_F(Linear, AWrongCallIsRefusedByName) {
   EXPECT_THAT(message({.memory_budget = -1}, [](Tensors&) {}), HasSubstr("memory_budget"));
   EXPECT_THAT(message({.chunk_tokens = -1}, [](Tensors&) {}), HasSubstr("chunk_tokens"));
   EXPECT_THAT(message({.cross_entropy = {.label_smoothing = 2}}, [](Tensors&) {}),
-              HasSubstr("label_smoothing"));
+              HasSubstr("LinearCrossEntropy: label_smoothing"));
   EXPECT_THAT(message({.valid_tokens = 22}, [](Tensors&) {}),
               HasSubstr("valid_tokens is 22; expected 0 to 21, the number of tokens"));
   EXPECT_THAT(message({.valid_tokens = -1}, [](Tensors&) {}), HasSubstr("valid_tokens is -1"));
