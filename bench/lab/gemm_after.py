@@ -8,7 +8,11 @@ medians of both in microseconds.
     bench/lab/gemm_after.py
 """
 
+import argparse
 import statistics
+
+if __name__ == "__main__":  # --help needs neither PyTorch nor Triton
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 
 import torch
 import triton
