@@ -32,7 +32,6 @@ ARRAYS = {
     "array.cross_entropy": ce.array.cross_entropy,
     "array.cross_entropy_backward": ce.array.cross_entropy_backward,
 }
-WITH_TENSORS = {name: function for name, function in LOSSES.items() if inspect.isfunction(function)}
 
 
 def schema(operator: str) -> torch._C.FunctionSchema:
