@@ -60,9 +60,9 @@ std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& sha
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(shape);
   if (found != known_.end()) return found->second;
-  constexpr std::size_t tenth = 10;
+  constexpr std::size_t divisor = 10;
   const std::int64_t budget =
-      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
+      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / divisor);
   auto known = std::make_shared<Known>();
   known->open = plans_for(shape, budget);
   known->plan = known->open.front();

@@ -70,7 +70,7 @@ CONSTANTS = [
      r"product_bytes = std::int64_t\{(\d+)\} << 20;"),
     ("docs/linear.md", r"an (\w+) of the budget at most", "ce/linear_plan.cpp", r"budget / (\d+) / piece_alignment"),
     ("docs/linear.md", r"in multiples of (\d+)\.", "ce/linear_plan.cpp", r"tile_tokens = (\d+);"),
-    ("docs/linear.md", r"a (\w+) of the memory that is free", "ce/linear_chunks.cpp", r"tenth = (\d+);"),
+    ("docs/linear.md", r"a (\w+) of the memory that is free", "ce/linear_chunks.cpp", r"divisor = (\d+);"),
     ("docs/linear.md", r"rounded up to (\d+) bytes", "ce/linear_shape.cpp", r"line_bytes = (\d+);"),
     ("docs/linear.md", r"beside a chunk of (\d+) tokens", "ce/linear_plan.cpp", r"least_f32_chunk = (\d+);"),
     ("docs/linear.md", r"each tile of (\d+) tokens", "templates/product_layout.cuh",
