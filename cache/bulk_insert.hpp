@@ -58,8 +58,7 @@ class BulkInsert {
   /// Checks that the added measurements can be found, and updates the counts if triggers did not, before the
   /// transaction is committed.
   /// \throws SQLite::Exception(SQLITE_CORRUPT) if not all measurements of a key are found: a damaged page of an index
-  /// can
-  /// put some out of reach
+  /// can put some out of reach
   void finish();
 
  private:

@@ -41,8 +41,7 @@ void write_export(std::ostream& out, std::span<const Measurement> list);
 /// Visits measurements in the order of the lines; threads parse ahead.
 /// \param name  name of the stream, for messages
 /// \throws InvalidArgument naming a line that does not belong to an export or follows its end; the last line if the end
-/// is
-/// missing; the end if the lines before it were changed; or line and field of an impossible measurement (see
+/// is missing; the end if the lines before it were changed; or line and field of an impossible measurement (see
 /// possible.hpp). The caller must then discard the visited measurements.
 void visit_export(std::istream& in, const std::string& name,
                   const std::function<void(const MeasurementView&, std::string_view identity)>& visit);

@@ -38,8 +38,7 @@ class LinearKernels {
   void places(DType target, const LinearArguments& arguments, Stream stream);
   /// \param unit_bytes  unit of columns and strides
   /// \param arguments   input, output, rows, columns, stride, output_stride, tokens, fill; places, and counted with
-  /// limit,
-  ///                                         or null
+  /// limit, or null
   void gather(int unit_bytes, const LinearArguments& arguments, Stream stream);
   /// \param arguments  input, output, rows, columns, stride, output_stride, tokens, fill, numbers, first; counted with limit,
   ///                    or null

@@ -88,8 +88,7 @@ struct SingleKernel {
 /// Multiplies a gradient in place by one number in device memory. It is not an operation and is not tuned. A dense
 /// gradient has `rows` elements (Problem::rows of its launches, Arguments::rows).
 /// \param gaps  the gradient has rows in batches, with any strides: Problem::strided, rows and columns of its launches,
-/// Arguments::rows,
-///                           batch_rows, output_layout and, for its columns, classes
+/// Arguments::rows, batch_rows, output_layout and, for its columns, classes
 [[nodiscard]] Program scale_gradient(DType gradient, DType upstream, bool gaps);
 
 /// The name of a source's binary: a digest of text, headers and compiler.

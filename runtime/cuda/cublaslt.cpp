@@ -59,8 +59,7 @@ std::unique_ptr<const CublasLt> use(void* library, const std::string& name, std:
 CublasLt::Opened open_library() {
   CublasLt::Opened opened;
   // The copy that the process has loaded comes first: its other libraries use it. The library is never closed, since it
-  // may
-  // leave threads behind.
+  // may leave threads behind.
   const bool chosen = environment_variable(cublaslt_library.variable).has_value();
   for (const std::string& name : chosen ? std::vector<std::string>() : sonames_of(cublaslt_library))
     if (void* loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD); loaded != nullptr)

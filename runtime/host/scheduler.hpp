@@ -26,10 +26,8 @@ class Scheduler {
   /// Returns after the last block has ended. The order in which a group's threads run depends on the seed and
   /// the group's index alone. `launch.blocks` is a multiple of `launch.cluster`, `launch.threads` of 32.
   /// \throws DeviceError for the first block, by index, in which a barrier is not reached by all threads, or not at the
-  /// same
-  ///                 source location; an access is misaligned; a write leaves shared memory; or clusters or bulk loads
-  ///         are used
-  ///                 wrongly. Later blocks may not have run.
+  /// same source location; an access is misaligned; a write leaves shared memory; or clusters or bulk loads are used
+  /// wrongly. Later blocks may not have run.
   void run(const Kernel& kernel, const Launch& launch, const void* arguments);
 
  private:

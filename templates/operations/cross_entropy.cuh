@@ -448,8 +448,7 @@ struct CrossEntropy : OperationDefaults {
   /// Computes the row's results and gradients that depend on its target and its entropy, once log_sum is known.
   /// \param own      the target's exponent, which the statistics leave out
   /// \param largest  the exponent of the maximum, which is 0 apart from rounding; the entropy of an almost certain row
-  /// would
-  ///                                 otherwise be that rounding error
+  /// would otherwise be that rounding error
   CE_DEVICE void find_target_results(float own, float largest, const Stats& stats) {
     if constexpr (Stats::moments) {
       float moment = stats.of_exponentials(), powers = stats.sum;
