@@ -2,6 +2,7 @@
 /// \file
 /// File properties that matter to SQLite.
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ void set_file_system_type(FileSystemType function) noexcept;
 /// The absolute path behind symbolic links, even if there is no file yet. SQLite's and ce's files beside a database lie
 /// there.
 [[nodiscard]] std::filesystem::path real_path(const std::filesystem::path& path);
+
+/// The suffixes of SQLite's files beside a database. The first two can hold commits that the database's file lacks.
+inline constexpr std::array files_of_sqlite{"-wal", "-journal", "-shm"};
 
 /// The longest suffixes of files beside a database: by SQLite, and by both SQLite and ce.
 inline constexpr std::string_view longest_of_sqlite = "-journal",

@@ -152,7 +152,8 @@ class Maintenance::Draft {
   }
   void remove() const noexcept {
     std::error_code ignored;
-    for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(path_.string() + end, ignored);
+    fs::remove(path_, ignored);
+    for (const char* end : files_of_sqlite) fs::remove(path_.string() + end, ignored);
   }
 
   const fs::path target_, path_;

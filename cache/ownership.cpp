@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <string>
@@ -17,8 +16,6 @@ namespace ce::cache {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array sqlites_own{"-wal", "-journal", "-shm"};
 
 /// Whether /etc/group lists other members of a group than its owner. True if that cannot be read.
 bool has_members(gid_t group) {
@@ -103,7 +100,7 @@ std::string other_writer_of(const fs::path& database) {
   if (error) return cannot_look_at(database);
   if (std::string found = other_writer_on_the_way(path); !found.empty()) return found;
   const std::string file = real_path(path).string();
-  for (const char* suffix : sqlites_own) {
+  for (const char* suffix : files_of_sqlite) {
     const fs::path beside = file + suffix;
     struct stat status {};
     if (::lstat(beside.c_str(), &status) != 0) continue;
@@ -117,7 +114,7 @@ std::string foreign_log_of(const fs::path& database) {
   const std::string file = real_path(database).string();
   struct stat of_database {};
   if (::stat(file.c_str(), &of_database) != 0 || (of_database.st_mode & (S_IWGRP | S_IWOTH)) != 0) return {};
-  for (const char* suffix : sqlites_own) {
+  for (const char* suffix : files_of_sqlite) {
     const fs::path beside = file + suffix;
     struct stat status {};
     if (::lstat(beside.c_str(), &status) != 0) continue;

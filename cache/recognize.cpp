@@ -127,4 +127,15 @@ bool is_database(const std::filesystem::path& path) noexcept {
   }
 }
 
+bool belongs_to_database(const std::filesystem::path& path) noexcept {
+  try {
+    const std::string file = real_path(path).string();
+    return std::any_of(files_of_sqlite.begin(), files_of_sqlite.end(), [&](std::string_view suffix) {
+      return file.ends_with(suffix) && is_database(file.substr(0, file.size() - suffix.size()));
+    });
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace ce::cache

@@ -43,4 +43,8 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 /// Whether the file begins like an SQLite database, or resembles one of ours.
 [[nodiscard]] bool is_database(const std::filesystem::path& path) noexcept;
 
+/// Whether the path is that of a file that SQLite has beside a database, such as NAME-wal, even if there is no such file
+/// now. Links are followed.
+[[nodiscard]] bool belongs_to_database(const std::filesystem::path& path) noexcept;
+
 }  // namespace ce::cache

@@ -127,9 +127,17 @@ Target target_of(std::string_view argument, const std::string& path) {
   if (fs::is_directory(target.status)) refuse(argument, path, "a file, not a folder");
   if (fs::is_regular_file(target.status) && cache::is_database(target.path))
     refuse(argument, path, "a file that is not a database");
+  if (cache::belongs_to_database(target.path))
+    refuse(argument, path, "a file that is not a database's log, lock or journal");
   if (fs::exists(target.status) && ::access(target.path.c_str(), W_OK) != 0)
     refuse(argument, path, unwritable({errno, std::generic_category()}));
   return target;
+}
+
+/// \param json  standard output is used for a JSON document
+void refuse_document(std::string_view argument, const std::string& path, bool json) {
+  if (json && is_standard_output(path))
+    refuse(argument, path, "a file together with --json, which writes to the standard output");
 }
 
 void require(const Draft& draft, std::string_view argument, const std::string& path) {
@@ -153,9 +161,17 @@ void write_into(const fs::path& file, const std::string& path,
 
 bool is_standard_output(const std::string& path) { return leads_to(STDOUT_FILENO, path); }
 
+std::ofstream open_to_append(std::string_view argument, const std::string& path, bool json) {
+  refuse_document(argument, path, json);
+  if (standard_stream(path) == nullptr) static_cast<void>(target_of(argument, path));
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  if (!file) refuse(argument, path, unwritable({errno, std::generic_category()}));
+  return file;
+}
+
 void require_output(std::string_view argument, const std::string& path, bool json) {
-  if (json && is_standard_output(path))
-    refuse(argument, path, "a file together with --json, which writes to the standard output");
+  refuse_document(argument, path, json);
   if (standard_stream(path) != nullptr) return;
   const Target target = target_of(argument, path);
   if (target.is_replaced()) require(Draft(target.path, target.status, Readers::the_user), argument, path);

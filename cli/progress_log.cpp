@@ -1,24 +1,22 @@
 #include "cli/progress_log.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/time.hpp"
-#include "ce/error.hpp"
-#include "cli/units.hpp"
+#include "cli/output_file.hpp"
 
 namespace ce::cli {
 
-ProgressLog::ProgressLog(const std::string& path) : to_standard_error_(path == "-") {
-  if (to_standard_error_) return;
-  errno = 0;
-  file_.open(path, std::ios::app);
-  if (!file_)
-    throw InvalidArgument("--progress-json", in_quotes(path),
-                          "a file that can be written: " + std::generic_category().message(errno));
+ProgressLog::ProgressLog(std::string path, bool json)
+    : path_(std::move(path)), to_standard_error_(path_ == "-") {
+  if (!to_standard_error_) file_ = open_to_append("--progress-json", path_, json);
 }
 
 void ProgressLog::write(std::string_view event, const Json& fields) {
@@ -31,10 +29,13 @@ void ProgressLog::write(std::string_view event, const Json& fields) {
     std::fflush(stderr);
     return;
   }
+  if (failed_) return;
+  errno = 0;
   file_ << text << std::flush;
-  if (file_ || failed_) return;
+  if (file_) return;
   failed_ = true;
-  log(LogLevel::warning, "no more lines can be written to the file of --progress-json");
+  log(LogLevel::warning, fmt::format("{}: no more lines of --progress-json can be written ({})", path_,
+                                     std::generic_category().message(errno != 0 ? errno : EIO)));
 }
 
 }  // namespace ce::cli

@@ -19,14 +19,16 @@ namespace ce::cli {
 class ProgressLog {
  public:
   /// \param path  lines are appended to this file; "-" is standard error
-  /// \throws InvalidArgument naming --progress-json if it cannot be opened
-  explicit ProgressLog(const std::string& path);
+  /// \param json  standard output is used for a JSON document
+  /// \throws InvalidArgument naming --progress-json, as open_to_append()
+  ProgressLog(std::string path, bool json);
 
   /// \param fields  follow "time" and "event"
   void write(std::string_view event, const Json& fields);
 
  private:
   std::mutex mutex_;
+  const std::string path_;
   std::ofstream file_;
   bool to_standard_error_;
   bool failed_ = false;

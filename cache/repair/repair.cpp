@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <optional>
@@ -31,8 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array logs{"-wal", "-journal", "-shm"};
-
 bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
 
 /// The path at which the new file is made. While it exists beside a file that was set aside, that repair is unfinished.
@@ -47,8 +44,8 @@ fs::path name_aside(const fs::path& path) {
   const std::string name = fmt::format("{}.corrupt-{}Z", path.string(), date);
   const auto is_taken = [](const std::string& file) {
     const auto has = [](const std::string& one) {
-      return is_there(one) ||
-             std::any_of(logs.begin(), logs.end(), [&](const char* log) { return is_there(one + log); });
+      return is_there(one) || std::any_of(files_of_sqlite.begin(), files_of_sqlite.end(),
+                                          [&](const char* log) { return is_there(one + log); });
     };
     return has(file) || has(draft_of(file).string());
   };
@@ -58,7 +55,7 @@ fs::path name_aside(const fs::path& path) {
 }
 
 void remove_logs(const fs::path& path) {
-  for (const char* log : logs) fs::remove(path.string() + log);
+  for (const char* log : files_of_sqlite) fs::remove(path.string() + log);
 }
 
 /// Finds the suffix of name_aside() in a name, from `at` on. \returns where it ends, or npos
@@ -92,7 +89,7 @@ std::vector<DraftFile> files_of_drafts(const fs::path& path) {
     if (date_end == std::string::npos) continue;
     const fs::path aside = path.parent_path() / name.substr(0, date_end), draft = draft_of(aside);
     if (at->path() == draft) found.push_back({.path = draft, .aside = aside});
-    for (const char* log : logs)
+    for (const char* log : files_of_sqlite)
       if (at->path() == draft.string() + log)
         found.push_back({.path = at->path(), .aside = aside, .is_log = true});
   }
@@ -115,7 +112,7 @@ void remove_drafts(const fs::path& path) {
 }
 
 void move_logs(const fs::path& path, const fs::path& aside) {
-  for (const char* log : logs) {
+  for (const char* log : files_of_sqlite) {
     if (is_there(aside.string() + log))
       continue;  // a program that had the damaged file open meanwhile has created a new log
     std::error_code error;
@@ -126,7 +123,7 @@ void move_logs(const fs::path& path, const fs::path& aside) {
 }
 
 void move_back(const fs::path& path, const fs::path& aside) {
-  for (const char* log : logs)
+  for (const char* log : files_of_sqlite)
     if (is_there(aside.string() + log)) fs::rename(aside.string() + log, path.string() + log);
   fs::rename(aside, path);
 }

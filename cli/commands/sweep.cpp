@@ -178,7 +178,7 @@ SweepResult tune_in_time(const SweepOptions& options, const Agenda& agenda,
                          const std::vector<std::string>& devices, const cache::Cache& cache,
                          SweepResult result, const Tune& tune) {
   std::optional<ProgressLog> log;
-  if (!options.progress_json.empty()) log.emplace(options.progress_json);
+  if (!options.progress_json.empty()) log.emplace(options.progress_json, options.common.json);
   ProgressLog* const lines = log ? &*log : nullptr;
   std::optional<ProgressDisplay> display(std::in_place, screen_of(options, lines), devices);
   SweepObserver observer(*display, lines, devices);
@@ -308,7 +308,7 @@ void add_sweep(CLI::App& app, Action& chosen) {
   command
       ->add_option("--progress-json", options->progress_json,
                    "Also append the progress as lines of JSON to FILE; - is standard error, which then has "
-                   "no\nother progress")
+                   "no\nother progress; lines that cannot be written are lost, with a warning")
       ->type_name("FILE");
   command
       ->add_option("--shard", options->shard,

@@ -144,6 +144,42 @@ TEST_F(OutputFile, IsNoDatabaseAndNoFolder) {
   EXPECT_EQ(test::read_file(path("empty")), "text");
 }
 
+/// They hold commits that the database's file lacks, or will.
+TEST_F(OutputFile, IsNoFileOfSqliteBesideADatabase) {
+  static_cast<void>(cache::Cache::open(database()));
+  fs::create_symlink(database(), path("link.db"));
+  for (const char* suffix : {"-wal", "-shm", "-journal"})
+    for (const bool is_there : {false, true}) {
+      const std::string beside = database() + suffix;
+      SCOPED_TRACE(beside);
+      fs::remove(beside);
+      if (is_there) test::write_file(beside, "commits");
+      for (const std::string& name : {beside, path(std::string("link.db") + suffix)}) {
+        EXPECT_THROW(require_output("--plot", name, false), InvalidArgument) << name;
+        EXPECT_THROW(write(name, "text"), InvalidArgument) << name;
+        EXPECT_THROW(static_cast<void>(open_to_append("--plot", name, false)), InvalidArgument) << name;
+      }
+      EXPECT_EQ(fs::exists(beside), is_there);
+      if (is_there) {
+        EXPECT_EQ(test::read_file(beside), "commits");
+      }
+      fs::remove(beside);
+    }
+  write(path("text-wal"), "of no database");
+  EXPECT_EQ(test::read_file(path("text-wal")), "of no database");
+}
+
+TEST_F(OutputFile, ThatIsAppendedToKeepsWhatItHas) {
+  static_cast<void>(cache::Cache::open(database()));
+  const std::string bytes = test::read_file(database());
+  test::write_file(path("lines"), "first\n");
+  open_to_append("--lines", path("lines"), true) << "second\n";
+  EXPECT_EQ(test::read_file(path("lines")), "first\nsecond\n");
+  for (const std::string& wrong : {database(), folder().string(), path("no/such/folder")})
+    EXPECT_THROW(static_cast<void>(open_to_append("--lines", wrong, false)), InvalidArgument) << wrong;
+  EXPECT_EQ(test::read_file(database()), bytes);
+}
+
 TEST_F(OutputFile, IsNotALinkToNothing) {
   fs::create_symlink("nowhere", path("link"));
   try {
