@@ -131,6 +131,10 @@ generator::Program build_shared(runtime::Device& device, cache::Cache& cache, ge
   return build(device, cache, std::move(program), 0);
 }
 
+Unsupported no_config_fits(const generator::Problem& problem, const runtime::Device& device) {
+  return Unsupported(fmt::format("no config for {} fits {}", generator::title(problem), device.model().name));
+}
+
 Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                   std::span<const generator::Config> ranked) {
   constexpr int most_to_pass_over = 3;
@@ -155,7 +159,7 @@ Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator:
   }
   if (first) return {*std::move(first), compiled};
   if (refusal) std::rethrow_exception(refusal);
-  throw Unsupported(fmt::format("no config for {} fits {}", generator::title(problem), device.model().name));
+  throw no_config_fits(problem, device);
 }
 
 void keep(cache::Cache& cache, std::span<const generator::Source> sources) {

@@ -14,6 +14,7 @@
 
 #include "cache/cache.hpp"
 #include "ce/dtype.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"
@@ -97,6 +98,9 @@ struct Fallback {
   Kernel kernel;
   int compiled = 0;  ///< compiler runs
 };
+
+/// The error where no config of a problem fits the device.
+[[nodiscard]] Unsupported no_config_fits(const generator::Problem& problem, const runtime::Device& device);
 
 /// The first of these configs (at least one) that compiles and fits the device. A kernel that turns out to keep values
 /// in local memory is skipped for the next one that does not, since it may be much slower than any ranking can predict

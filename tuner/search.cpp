@@ -131,6 +131,7 @@ bool Search::is_over() const {
 
 void Search::run() {
   if (is_over()) return;
+  if (configs_.empty()) throw no_config_fits(problem_, device_);
   for (int number = 0; auto round = next_round(breadth_, number, entrants_); ++number) {
     if (!round->in_turns) {
       screen(*round, number);

@@ -116,7 +116,8 @@ bool attempt(std::optional<Failure>& failure, const std::function<void()>& work)
     return true;
   } catch (const Error& error) {
     failure = describe(error);
-    return error.kind() == verification || error.kind() == unsupported || error.kind() == compile;
+    return error.kind() == verification || error.kind() == unsupported || error.kind() == compile ||
+           dynamic_cast<const OutOfMemory*>(&error) != nullptr;
   } catch (const std::bad_alloc& error) {
     failure = describe(error);
     return true;

@@ -1,11 +1,16 @@
 #include "tuner/verify/trial.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <future>
 #include <limits>
+#include <new>
 
+#include "ce/error.hpp"
 #include "tuner/verify/cross_entropy_trial.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/reference.hpp"
@@ -153,9 +158,9 @@ Trial ceiling_trial(Problem problem, Random& random) {
   return builder.take();
 }
 
-}  // namespace
+std::int64_t memory_of_machine() { return std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
 
-std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t seed) {
+std::vector<Trial> make_trials(const Problem& problem, std::uint64_t seed) {
   Random random(seed);
   Problem small = problem;
   small.rows = trial_rows(problem);
@@ -186,6 +191,30 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
   trials.reserve(made.size());
   for (std::future<Trial>& trial : made) trials.push_back(trial.get());
   return trials;
+}
+
+}  // namespace
+
+std::int64_t verification_bytes(const Problem& problem) {
+  // A trial has the values of each matrix in f64, as they are read or expected.
+  const std::int64_t rows = row_of(problem.operation).family == Family::ceiling ? 1 : trial_rows(problem);
+  const std::int64_t matrices = inputs(problem) + (has_output(problem) ? 1 : 0);
+  return matrices * rows * problem.columns * std::int64_t{sizeof(double)};
+}
+
+std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t seed) {
+  const std::int64_t needed = verification_bytes(problem), there = memory_of_machine();
+  const auto refusal = [&] {
+    return OutOfMemory("verification", 0,
+                       fmt::format("inputs and references of {} take {} bytes or more; this machine has {}",
+                                   title(problem), needed, there));
+  };
+  if (needed > there) throw refusal();
+  try {
+    return make_trials(problem, seed);
+  } catch (const std::bad_alloc&) {
+    throw refusal();
+  }
 }
 
 }  // namespace ce::generator

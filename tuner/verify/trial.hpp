@@ -68,7 +68,10 @@ struct Trial {
 /// and NaN. For cross entropy with class indices, trials have ignored rows and targets at both ends, the second one
 /// also has targets that are no class, and in a third one the probability of the target is next to 1. Strides, batches
 /// and gaps are those of the problem's alignment class.
+/// \throws OutOfMemory naming the bytes if the memory of this machine is too short for rows of that width
 [[nodiscard]] std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t seed);
+/// Bytes of this machine's memory that the trials take at least.
+[[nodiscard]] std::int64_t verification_bytes(const Problem& problem);
 
 /// A trial for timing the problem with its own number of rows: ordinary values, no expectations.
 [[nodiscard]] Trial timing_trial(const Problem& problem, std::uint64_t seed);
