@@ -16,10 +16,10 @@ std::string without_breaks(std::string text) {
   return text;
 }
 
-std::vector<std::string> operation_names() {
+std::vector<std::string> operation_names(generator::Named which) {
   std::vector<std::string> names;
-  names.reserve(generator::operation_rows.size());
-  for (const generator::OperationRow& row : generator::operation_rows) names.emplace_back(row.word);
+  for (const generator::OperationRow& row : generator::operation_rows)
+    if (generator::may_be_named(row.operation, which)) names.emplace_back(row.word);
   return names;
 }
 
@@ -30,10 +30,11 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-/// An option has the same name and meaning in all commands.
-const std::vector<std::string>& choices_of(const std::string& option) {
+/// An option has the same name and meaning in all commands. Only run does without some values of --op.
+const std::vector<std::string>& choices_of(const std::string& command, const std::string& option) {
   static const std::map<std::string, std::vector<std::string>> choices{
-      {"--op", operation_names()},
+      {"--op", operation_names(generator::Named::any)},
+      {"run --op", operation_names(generator::Named::of_one_rank)},
       {"--dtype", {"f32", "f16", "bf16"}},
       {"--loss-dtype", {"f32", "f16", "bf16"}},
       {"--weights", {"f32", "f16", "bf16"}},
@@ -47,11 +48,12 @@ const std::vector<std::string>& choices_of(const std::string& option) {
       {"SHELL", {"bash", "zsh", "fish"}},
   };
   static const std::vector<std::string> none;
-  const auto found = choices.find(option);
+  const auto own = choices.find(command + " " + option);
+  const auto found = own != choices.end() ? own : choices.find(option);
   return found == choices.end() ? none : found->second;
 }
 
-OptionEntry entry_of(const CLI::Option& option) {
+OptionEntry entry_of(const CLI::Option& option, const std::string& command) {
   OptionEntry entry;
   for (const std::string& name : option.get_lnames()) entry.names.push_back("--" + name);
   for (const std::string& name : option.get_snames()) entry.names.push_back("-" + name);
@@ -65,14 +67,14 @@ OptionEntry entry_of(const CLI::Option& option) {
     entry.value = type.empty() || entry.optional_value ? "VALUE" : type;
   }
   entry.help = without_breaks(option.get_description());
-  if (takes_value) entry.choices = choices_of(entry.names.front());
+  if (takes_value) entry.choices = choices_of(command, entry.names.front());
   return entry;
 }
 
 CommandEntry entry_of(const CLI::App& app, const std::string& path) {
   CommandEntry entry{
       .path = path, .help = without_breaks(app.get_description()), .options = {}, .commands = {}};
-  for (const CLI::Option* option : app.get_options()) entry.options.push_back(entry_of(*option));
+  for (const CLI::Option* option : app.get_options()) entry.options.push_back(entry_of(*option, path));
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     entry.commands.push_back(
         entry_of(*command, path.empty() ? command->get_name() : path + " " + command->get_name()));

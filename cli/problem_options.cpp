@@ -230,12 +230,14 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
   const auto list = [&](const char* name, std::vector<std::string>& values, const std::string& help) {
     command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
-  const std::string ceilings =
-      amounts == nullptr ? ";\ncopy, read, add: only memory traffic, as a ceiling" : "";
+  const std::string others = amounts == nullptr ? ";\nof ranks: cross_entropy_shard, cross_entropy_merge,\n"
+                                                  "cross_entropy_shard_backward, cross_entropy_exchange;\n"
+                                                  "copy, read, add: only memory traffic, as a ceiling"
+                                                : "";
   list("--op", options.operations,
        "softmax, log_softmax, softmax_backward, log_softmax_backward,\n"
        "cross_entropy, cross_entropy_backward" +
-           ceilings);
+           others);
   list("--dtype", options.dtypes, "f32, f16, bf16");
   list("--rows", options.rows, "Rows: the tokens of a batch");
   list("--cols", options.columns, "Columns: the classes, the vocabulary");
@@ -356,7 +358,7 @@ Problem one_problem_of(const ProblemOptions& options) {
 
 Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
   for (const std::string& text : split_list("--op", options.operations))
-    static_cast<void>(generator::parse_operation(text, "--op", false));
+    static_cast<void>(generator::parse_operation(text, "--op", generator::Named::of_one_rank));
   // An option that the operation does not have is a mistake, whatever its amount.
   static_cast<void>(one_problem_of(options));
   ProblemOptions effective = options;

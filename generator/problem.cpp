@@ -87,10 +87,10 @@ void read_word(std::string_view word, Problem& problem) {
 
 }  // namespace
 
-Operation parse_operation(std::string_view text, std::string_view argument, bool ceilings) {
+Operation parse_operation(std::string_view text, std::string_view argument, Named which) {
   std::string known_names;
   for (const OperationRow& row : operation_rows) {
-    if (is_ceiling(row.operation) && !ceilings) continue;
+    if (!may_be_named(row.operation, which)) continue;
     if (row.word == text) return row.operation;
     known_names += fmt::format("{}{}", known_names.empty() ? "" : ", ", row.word);
   }

@@ -144,9 +144,18 @@ static_assert(std::ranges::all_of(operation_rows,
   return always_has_gradient(operation) && !has_losses(operation);
 }
 
-/// \param ceilings  whether ceilings are accepted, too
+/// Which operations a text may name.
+enum class Named : std::uint8_t {
+  any,
+  of_one_rank,  ///< operations of calls on all classes: neither ceilings nor operations of ranks
+};
+
+[[nodiscard]] constexpr bool may_be_named(Operation operation, Named which) {
+  return which == Named::any || !(is_ceiling(operation) || is_sharded(operation));
+}
+
 /// \throws InvalidArgument naming `argument` and the accepted operations
 [[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation",
-                                        bool ceilings = true);
+                                        Named which = Named::any);
 
 }  // namespace ce::generator

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,40 @@ TEST_F(ShellHelp, BashCompletesCommandsOptionsAndValues) {
   const std::string begun = shapes.substr(0, shapes.size() - 6);
   EXPECT_EQ(offered(bash, "ce-tune sweep --from " + begun), shapes + "\n");
   EXPECT_EQ(offered(bash, "ce-tune db list --db " + begun), shapes + "\n");
+}
+
+/// In the help, in shells and in the message about a wrong one.
+TEST_F(ShellHelp, OperationsAreThoseThatACommandTakes) {
+  if (!is_there("bash")) GTEST_SKIP() << "no bash";
+  const auto bash = script("bash");
+  const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
+  for (const std::string command : {"sweep", "bench", "time", "source", "run"}) {
+    SCOPED_TRACE(command);
+    std::vector<std::string> words{command, "--op", "none", "--dtype", "f32", "--rows", "1", "--cols", "8"};
+    if (command == "run") words.insert(words.end(), {"input=x", "output=y"});
+    const std::string refused = ce_tune(words).err, before = "--op is \"none\"; expected one of ";
+    const std::size_t begin = refused.find(before);
+    ASSERT_NE(begin, std::string::npos) << refused;
+    std::string names = refused.substr(begin + before.size());
+    std::string shown = offered(bash, "ce-tune " + command + " --op ''");
+    for (std::string* list : {&names, &shown})
+      std::erase_if(*list, [](char c) { return c == ',' || c == '\n'; });
+    EXPECT_EQ(shown, names);
+    const std::string help = ce_tune({command, "--help"}).out;
+    const std::string of_op = help.substr(help.find("--op"), help.find("--dtype") - help.find("--op"));
+    std::set<std::string> helped, taken;
+    const std::regex word("[a-z_]+");
+    for (std::sregex_iterator at(names.begin(), names.end(), word), end; at != end; ++at)
+      taken.insert(at->str());
+    for (std::sregex_iterator at(of_op.begin(), of_op.end(), word), end; at != end; ++at)
+      if (taken.contains(at->str()) || at->str().starts_with("cross_entropy_") || at->str() == "copy")
+        helped.insert(at->str());
+    EXPECT_EQ(helped, taken);
+    for (const std::string& name : taken)
+      if (name.starts_with("cross_entropy_")) {
+        EXPECT_NE(page.find(name), std::string::npos) << name;
+      }
+  }
 }
 
 TEST_F(ShellHelp, ZshAndFishReadTheirs) {

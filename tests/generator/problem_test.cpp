@@ -427,16 +427,16 @@ TEST(Validate, NamesWhatIsWrong) {
   }
 }
 
-TEST(Operation, CeilingsCanBeLeftOut) {
+TEST(Operation, CeilingsAndOperationsOfRanksCanBeLeftOut) {
   EXPECT_EQ(parse_operation("copy", "--op"), Operation::copy);
-  EXPECT_EQ(parse_operation("cross_entropy_backward", "--op", false), Operation::cross_entropy_backward);
-  try {
-    (void)parse_operation("copy", "--op", false);
-    FAIL();
-  } catch (const InvalidArgument& error) {
-    EXPECT_TRUE(error.expected().ends_with(", cross_entropy_shard_backward, cross_entropy_exchange"))
-        << error.what();
-  }
+  EXPECT_EQ(parse_operation("cross_entropy_backward", "--op", Named::of_one_rank),
+            Operation::cross_entropy_backward);
+  for (const char* other : {"copy", "cross_entropy_shard"}) try {
+      (void)parse_operation(other, "--op", Named::of_one_rank);
+      FAIL() << other;
+    } catch (const InvalidArgument& error) {
+      EXPECT_TRUE(error.expected().ends_with(", cross_entropy, cross_entropy_backward")) << error.what();
+    }
 }
 
 TEST(Operation, UnknownNamesListTheKnown) {
