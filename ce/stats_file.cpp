@@ -58,10 +58,12 @@ std::string file_of(std::string name) {
 /// \throws std::system_error
 void write_whole(const std::string& path, std::string_view text) {
   const FileSizeSignalBlock limited;
-  const auto fail = [&](const char* what) { throw std::system_error(errno, std::generic_category(), what); };
   const std::string draft = fmt::format("{}.{}.draft", path, ::getpid());
+  const auto fail = [&](const char* what) {
+    throw std::system_error(errno, std::generic_category(), fmt::format("cannot {} {}", what, draft));
+  };
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) fail("cannot create a file beside it");
+  if (file < 0) fail("create");
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -70,7 +72,7 @@ void write_whole(const std::string& path, std::string_view text) {
       ::close(file);
       ::unlink(draft.c_str());
       errno = error;
-      fail("cannot write");
+      fail("write");
     }
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -79,7 +81,7 @@ void write_whole(const std::string& path, std::string_view text) {
     const int error = errno;
     ::unlink(draft.c_str());
     errno = error;
-    fail("cannot rename");
+    fail("rename");
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -50,6 +51,22 @@ TEST_F(Linear, WhatItTunesIsKeptAndStays) {
   ASSERT_EQ(again.status, 0) << again.err;
   EXPECT_THAT(again.err, Not(HasSubstr("tuned")));
   EXPECT_EQ(again.out, "20 x 16 x 300 bf16: 1 chunk of 20 tokens, 512 B beyond its tensors\n");
+}
+
+TEST_F(Linear, HasAContextWhoseCountersAreWrittenAndASweepHasNone) {
+  const test::Environment counted{{"CE_STATS", path("counters.prom")}},
+      lost{{"CE_STATS", path("no/such.prom")}};
+  const std::vector<std::string> linear{"linear", "--device", "host", "--tokens", "20",      "--hidden",
+                                        "16",     "--cols",   "300",  "--db",     database()},
+      sweep{"sweep", "--op",     "softmax", "--dtype", "f32",      "--rows",    "4", "--cols",
+            "9",     "--device", "host",    "--db",    database(), "--configs", "1"};
+  EXPECT_EQ(ce_tune(sweep, counted).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("counters.prom"))) << "docs/fleet.md";
+  EXPECT_EQ(ce_tune(linear, counted).status, 0);
+  EXPECT_THAT(test::read_file(path("counters.prom")), HasSubstr("ce_calls_total"));
+  const Finished finished = ce_tune(linear, lost);
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("CE_STATS: cannot create " + path("no/such.prom")));
 }
 
 /// As many targets count as are said to: else the loss is NaN, and so is all that races compare.
