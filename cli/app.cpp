@@ -4,14 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "cache/schema.hpp"
@@ -119,8 +117,8 @@ void refuse_empty_values(const CLI::App& app) {
 
 /// Output that could not be written is a failure.
 ExitCode flushed(ExitCode code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  flush_standard_output();
+  return code;
 }
 
 }  // namespace

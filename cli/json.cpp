@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/say.hpp"
 #include "generator/operations/cross_entropy.hpp"
 
 namespace ce::cli {
@@ -76,7 +77,7 @@ Json json_of(const tuner::AxisEffect& effect) {
 void print(const Json& fields) {
   Json document{{"format", json_format}};
   document.update(fields);
-  fmt::print("{}\n", document.dump(2, ' ', true, Json::error_handler_t::replace));
+  write_text(stdout, document.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace ce::cli

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/printable.hpp"
@@ -19,10 +20,17 @@ void say(fmt::format_string<Values...> text, Values&&... values) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+/// Writes to the standard output, or to standard error.
+/// \throws std::system_error
+void write_text(std::FILE* stream, std::string_view text);
+/// Writes what the standard output, also as std::cout, still holds.
+/// \throws std::system_error if that or an earlier part could not be written
+void flush_standard_output();
+
 /// Prints a result, which may quote databases and files, to a stream; by default to the standard output.
 template <class... Values>
 void print_text(std::FILE* stream, fmt::format_string<Values...> text, Values&&... values) {
-  fmt::print(stream, "{}", printable(fmt::format(text, std::forward<Values>(values)...), Lines::many));
+  write_text(stream, printable(fmt::format(text, std::forward<Values>(values)...), Lines::many));
 }
 template <class... Values>
 void print_text(fmt::format_string<Values...> text, Values&&... values) {

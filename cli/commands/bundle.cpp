@@ -123,10 +123,12 @@ ExitCode write_bundle(const BundleOptions& options) {
   std::ostringstream lines;
   cache::write_bundle(lines, std::move(bundle));
   const std::string signature = options.key.empty() ? "" : cache::sign(lines.view(), options.key);
-  if (options.file == "-")
+  if (options.file == "-") {
     print_text("{}", lines.view());
-  else
+    flush_standard_output();
+  } else {
     write_output("FILE", options.file, [&](std::ostream& file) { file << lines.view(); });
+  }
   if (!signature.empty())
     write_output("--sign", signature_path, [&](std::ostream& file) { file << signature; });
   if (options.common.json)

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstddef>
 #include <iostream>
 #include <memory>
@@ -9,7 +8,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -89,8 +87,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
     write_output("FILE", path, write_lines, Readers::the_user);  // it contains machine names
   } else {
     written = database.write_lines(std::cout, selection);
-    if (!std::cout.flush())
-      throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
+    flush_standard_output();
   }
   work.reset();
   if (common.json)

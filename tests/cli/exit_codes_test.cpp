@@ -147,6 +147,24 @@ TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
 TEST_F(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
   expect_failure(ce_tune({"--help"}, {}, "/dev/full"), 1, "cannot write to standard output");
   expect_failure(ce_tune({"doctor", "--json"}, {}, "/dev/full"), 1, "cannot write to standard output");
+  static_cast<void>(cache::Cache::open(database()));
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"bundle", "-"}, {"db", "export", "-"}, {"db", "list"}, {"db", "list", "--json"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--db", database()});
+    const Finished failed = ce_tune(all, {}, "/dev/full");
+    expect_failure(failed, 1, "cannot write to standard output: No space left on device");
+    EXPECT_EQ(failed.err.find("written"), std::string::npos) << failed.err;
+  }
+}
+
+/// More than a buffer holds: the error comes before the end.
+TEST_F(CommandLine, LongOutputThatCannotBeWrittenIsTheSameFailure) {
+  const std::vector<std::string> many{"source", "--op",   "softmax", "--dtype",  "f32",  "--rows",
+                                      "64",     "--cols", "1000",    "--device", "host", "--list"};
+  ASSERT_GT(ce_tune(many).out.size(), 8192U);
+  expect_failure(ce_tune(many, {}, "/dev/full"), 1,
+                 "cannot write to standard output: No space left on device");
 }
 
 TEST_F(CommandLine, UsageErrorsNameOptionAndValue) {
