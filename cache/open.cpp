@@ -253,14 +253,17 @@ std::unique_ptr<Store> reader(Database database, const fs::path& path) {
   return std::make_unique<Store>(std::move(database));
 }
 
+std::string repair_advice(const fs::path& path, std::string_view cause) {
+  return fmt::format(
+      "{} is damaged or lacks some of its tables ({}): ce-tune db verify --repair, or the next program "
+      "that tunes with it, sets it aside and copies all that can be read into a new database",
+      path.string(), cause);
+}
+
 }  // namespace
 
 Damaged::Damaged(const fs::path& path, std::string cause)
-    : DatabaseError(fmt::format(
-          "{} is damaged or lacks some of its tables ({}): ce-tune db verify --repair, or the next program "
-          "that tunes with it, sets it aside and copies all that can be read into a new database",
-          path.string(), cause)),
-      cause_(std::move(cause)) {}
+    : DatabaseError(repair_advice(path, cause)), cause_(std::move(cause)) {}
 
 void create_empty(const fs::path& path) {
   if (const std::error_code error = create_database_file(path))
@@ -293,6 +296,7 @@ bool is_locked(const std::exception& error) noexcept {
 }
 
 std::string explain(const fs::path& path, const SQLite::Exception& error) {
+  if (is_damage(error) && resembles_ours(path)) return repair_advice(path, error.what());
   switch (code_of(error)) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:

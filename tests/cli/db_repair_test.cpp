@@ -92,6 +92,23 @@ TEST_F(DatabaseRepair, OtherDamageIsSetAsideAndWhatCanBeReadIsKept) {
   EXPECT_GT(cache::Cache::open_existing(file()).status().measurements, 0);
 }
 
+TEST_F(DatabaseRepair, EveryCommandNamesTheSameRemedy) {
+  std::string bytes = test::read_file(file());
+  bytes.replace(100, 400, 400, '\x7f');  // the root of the schema
+  test::write_file(file(), bytes);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"db", "list"},
+                                             {"db", "export", path("lines")},
+                                             {"db", "prune", "--keep", "0"},
+                                             {"db", "vacuum"}}) {
+    SCOPED_TRACE(words[1]);
+    const Finished refused = run(words);
+    EXPECT_EQ(refused.status, 7) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("ce-tune db verify --repair"));
+  }
+  EXPECT_EQ(run({"db", "verify", "--repair"}).status, 0);
+}
+
 TEST_F(DatabaseRepair, WhoWritesExaminesTheFileFirst) {
   ASSERT_EQ(text({"db", "export", path("lines")}).status, 0);
   const std::string whole = test::read_file(file());
