@@ -109,11 +109,11 @@ Cache Cache::read_existing(const fs::path& path) {
   return Cache(std::move(impl));
 }
 
-Cache Cache::of_export(std::string_view lines) {
+Cache Cache::of_export(std::string_view lines, const std::string& name) {
   std::istringstream in{std::string(lines)};
   auto impl = std::make_unique<Impl>();
   impl->store = Store::in_memory();
-  impl->store->add(read_export(in, "the export"));
+  impl->store->add(read_export(in, name));
   return Cache(std::move(impl));
 }
 

@@ -61,8 +61,10 @@ class Cache {
   /// The contents of a bundle, in memory. Its compiled kernels are included only if no other user can have written the
   /// file, or if its signature was verified. \throws as read_bundle_file()
   [[nodiscard]] static Cache of_bundle(const std::filesystem::path& path);
-  /// The measurements of an export, in memory (see Maintenance). \throws InvalidArgument if it is not an export
-  [[nodiscard]] static Cache of_export(std::string_view lines);
+  /// The measurements of an export, in memory (see Maintenance).
+  /// \param name  of the export, for messages
+  /// \throws InvalidArgument naming the line if it is not an export
+  [[nodiscard]] static Cache of_export(std::string_view lines, const std::string& name);
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
   [[nodiscard]] static std::filesystem::path default_path();
 

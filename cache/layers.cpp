@@ -58,7 +58,7 @@ Layer layer_at(const std::string& name, const fs::path& path, const char* variab
 Layer built_in() {
   Layer layer{.name = "system", .path = {}, .problem = {}, .cache = Cache::in_memory()};
   try {
-    layer.cache = Cache::of_export(shipped_winners());
+    layer.cache = Cache::of_export(shipped_winners(), "the shipped winners");
   } catch (const std::exception& error) {
     layer.problem = error.what();
     log_once(LogLevel::warning, fmt::format("the winners that ship with ce are not used: {}", error.what()));

@@ -139,10 +139,13 @@ std::vector<generator::Problem> problems_in(std::string_view text, const std::st
   const std::vector<std::string>& columns = records.front().fields;
   check_columns(records.front(), Record(given), name);
   std::vector<generator::Problem> problems;
-  for (auto record = records.begin() + 1; record != records.end(); ++record) try {
-      if (record->fields.size() != columns.size())
-        throw InvalidArgument("fields", fmt::to_string(record->fields.size()),
-                              fmt::format("{}, as in the first line", columns.size()));
+  for (auto record = records.begin() + 1; record != records.end(); ++record) {
+    if (record->fields.size() != columns.size())
+      throw InvalidArgument(fmt::format("{} line {}", name, record->line),
+                            fmt::format("\"{}\"", fmt::join(record->fields, ",")),
+                            fmt::format("{} fields, as in line {}, not {}", columns.size(),
+                                        records.front().line, record->fields.size()));
+    try {
       for (const generator::Problem& problem : Record(given).problems(columns, record->fields))
         if (std::find(problems.begin(), problems.end(), problem) == problems.end())
           problems.push_back(problem);
@@ -152,6 +155,7 @@ std::vector<generator::Problem> problems_in(std::string_view text, const std::st
       throw InvalidArgument(fmt::format("{} line {}, {}", name, record->line, column), error.value(),
                             error.expected());
     }
+  }
   return problems;
 }
 

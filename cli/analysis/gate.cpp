@@ -60,6 +60,15 @@ std::pair<std::string, Accepted> accepted_in(const nlohmann::json& entry, const 
   return {key, std::move(accepted)};
 }
 
+/// \param byte  where reading ended, from 1
+InvalidArgument no_json(std::string_view text, std::size_t byte, const std::string& name) {
+  const std::string_view read = text.substr(0, std::max<std::size_t>(byte, 1) - 1);
+  const std::size_t begin = read.rfind('\n') + 1;  // npos + 1 is 0
+  const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+  return {fmt::format("{} line {}", name, 1 + std::count(read.begin(), read.end(), '\n')),
+          in_quotes(line.substr(0, 80)), R"(JSON: {"accepted": [...]})"};
+}
+
 std::string ratio_text(const tuner::Comparison& winner) {
   return fmt::format("{:.3f} of the time before ({:.3f} .. {:.3f}, {} + {} runs)", winner.ratio,
                      winner.interval.low, winner.interval.high, winner.before, winner.after);
@@ -155,7 +164,8 @@ std::map<std::string, Accepted> read_accepted(std::string_view text, const std::
   try {
     document = parse_json<nlohmann::json>(text);
   } catch (const nlohmann::json::exception& error) {
-    throw InvalidArgument(name, "no JSON", error.what());
+    const auto* where = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+    throw no_json(text, where == nullptr ? 0 : where->byte, name);
   }
   if (!document.is_object() || document.size() != 1 || !document.contains("accepted") ||
       !document["accepted"].is_array())

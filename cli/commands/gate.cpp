@@ -66,7 +66,7 @@ cache::Cache open_baseline(const std::string& path) {
   if (cache::is_bundle(text))
     throw InvalidArgument("--baseline", in_quotes(path) + ", a bundle, which has no samples",
                           "the output of db export --winners, or a database");
-  return cache::Cache::of_export(text);
+  return cache::Cache::of_export(text, path);
 }
 
 ExitCode gate(const GateOptions& options) {

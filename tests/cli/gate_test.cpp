@@ -221,7 +221,11 @@ TEST_F(GateCommand, BadFilesAreRefusedByEntryAndField) {
     EXPECT_EQ(finished.status, 2) << accepted;
     return finished.err;
   };
-  EXPECT_THAT(refused("nonsense"), HasSubstr("no JSON"));
+  EXPECT_THAT(refused("{\"accepted\":\n [nonsense]}"),
+              HasSubstr(path("accepted.json") +
+                        " line 2 is \" [nonsense]}\"; expected JSON: {\"accepted\": [...]}\n"));
+  EXPECT_THAT(refused("nonsense"),
+              HasSubstr(path("accepted.json") + " line 1 is \"nonsense\"; expected JSON"));
   EXPECT_THAT(refused("[]"), HasSubstr("{\"accepted\": [...]}"));
   EXPECT_THAT(refused(R"({"accepted": [3]})"), HasSubstr("entry 1 of"));
   EXPECT_THAT(refused(R"({"accepted": [{"key": "x", "up_to": 2, "why": "w"}]})"), HasSubstr("entry 1 of"));
@@ -237,7 +241,9 @@ TEST_F(GateCommand, BadFilesAreRefusedByEntryAndField) {
   EXPECT_THAT(text({"gate", "--baseline", path("bundle.jsonl")}).err,
               HasSubstr("a bundle, which has no samples"));
   write_file(path("nonsense"), "nonsense");
-  EXPECT_EQ(text({"gate", "--baseline", path("nonsense")}).status, 2);
+  const Finished no_export = text({"gate", "--baseline", path("nonsense")});
+  EXPECT_EQ(no_export.status, 2);
+  EXPECT_THAT(no_export.err, HasSubstr("line 1 of " + path("nonsense")));
   EXPECT_EQ(text({"gate", "--baseline", path("none")}).status, 8);
 }
 

@@ -120,7 +120,7 @@ TEST_F(ShapesFile, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(place(header + right + "cross_entropy,f32,1,1,maybe\n"), "line 3, smoothing");
   EXPECT_EQ(place(header + right + "softmax,f32,2147483647,1073741824,\n"), "line 3, rows");
   EXPECT_EQ(place("op,dtype,rows,cols,loss-dtype\ncross_entropy,f32,1,1,bf16\n"), "line 2, loss-dtype");
-  EXPECT_EQ(place(header + right + "softmax,f32,1,1\n"), "line 3, fields");
+  EXPECT_EQ(place(header + right + "softmax,f32,1,1\n"), "line 3");
   EXPECT_EQ(place("op,dtype,rows,cols,in-place,no-in-place\nsoftmax,f32,1,1,true,true\n"), "line 2, fields");
   EXPECT_EQ(place("op,dtype,rows\nsoftmax,f32,1\n"), "line 1");
   EXPECT_EQ(place("op,dtype,rows,cols,smooth\nsoftmax,f32,1,1,\n"), "line 1");
