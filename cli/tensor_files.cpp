@@ -162,6 +162,9 @@ std::map<std::string, std::string> files_of(const std::vector<std::string>& text
       throw InvalidArgument("TENSOR=FILE", in_quotes(text),
                             fmt::format("a tensor of the problem and a file; its tensors are {}{}",
                                         names_of(tensors), known ? "" : with_flag(name, problem)));
+    if (text.substr(sign + 1) == "-")
+      throw InvalidArgument(name, in_quotes("-"),
+                            "a file; /dev/stdin and /dev/stdout are streams, ./- is a file of this name");
     if (!files.emplace(name, text.substr(sign + 1)).second)
       throw InvalidArgument("TENSOR=FILE", in_quotes(text), fmt::format("one file for {}", name));
   }

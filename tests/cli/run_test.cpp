@@ -306,6 +306,8 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect({input, "output="}, 2, "its tensors are input, output");
   expect({input, to("grad")}, 2, "its tensors are input, output");
   expect({input, to("output"), to("output")}, 2, "one file for output");
+  expect({input, "output=-"}, 2, "output is \"-\"; expected a file; /dev/stdin and /dev/stdout are streams");
+  expect({"input=-", to("output")}, 2, "input is \"-\"; expected a file");
   expect({"input=" + path("absent"), to("output")}, 8, "there is no file " + path("absent") + " for input");
   expect({"input=" + folder().string(), to("output")}, 2, "input is \"" + folder().string() + "\"");
   file("few", DType::f32, few);
@@ -322,11 +324,10 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect({input, to("output"), "--ignore-index", "5"}, 2, "--ignore-index is \"5\"; expected only with");
   expect({logits, "target=" + path("logits"), to("loss"), "--probabilities", "--ignore-index", "5"}, 2,
          "--ignore-index is \"5\"; expected only with class indices", "cross_entropy");
-  for (const char* operation : {"copy", "softmin"})
+  for (const char* operation : {"copy", "cross_entropy_shard", "softmin"})
     expect({input, to("output")}, 2,
            fmt::format("--op is \"{}\"; expected one of softmax, log_softmax, softmax_backward, "
-                       "log_softmax_backward, cross_entropy, cross_entropy_backward, cross_entropy_shard, "
-                       "cross_entropy_merge, cross_entropy_shard_backward, cross_entropy_exchange\n",
+                       "log_softmax_backward, cross_entropy, cross_entropy_backward\n",
                        operation),
            operation);
   const std::vector<std::string> loss{logits, file("target", DType::i64, target), to("loss")};
