@@ -9,6 +9,7 @@
 #include "cache/codec.hpp"
 #include "cli/analysis/finding.hpp"
 #include "cli/analysis/verdict.hpp"
+#include "cli/device_names.hpp"
 #include "cli/known.hpp"
 #include "cli/long_work.hpp"
 #include "tuner/decide.hpp"
@@ -77,33 +78,33 @@ void hold_against(Case& problem, const std::string& earliest) {
 
 }  // namespace
 
-std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other) {
-  const LongWork work("comparing problems");
-  std::list<Case> cases;
-  const std::vector<cache::KeySummary> summaries = cache.keys();
-  for (const cache::KeySummary& summary : summaries) {
-    LongWork::report(cases.size(), summaries.size());
-    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
-    problem.measurements = cache.history(problem.key);
-    problem.others = other.history(problem.key);
-    hold_against(problem, "");
-  }
-  return cases;
-}
-
-std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
-                            const std::vector<cache::Key>& keys) {
+std::list<Case> cases_of_keys(const cache::Cache& cache, const std::vector<cache::Key>& keys,
+                              const std::function<void(Case&)>& choose) {
   const LongWork work("comparing problems");
   std::list<Case> cases;
   for (const cache::Key& key : keys) {
     LongWork::report(cases.size(), keys.size());
     Case& problem = cases.emplace_back(Case{.key = key, .title = title_of(key)});
     problem.measurements = cache.history(key);
-    problem.others = baseline.history(key);
-    // Winners of an export have no machine names, so only their times show which measurements are equal.
-    hold_against(problem, problem.others.empty() ? "" : problem.others.back().created_at);
+    choose(problem);
   }
   return cases;
+}
+
+std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other) {
+  return cases_of_keys(cache, keys_on(cache, {}), [&](Case& problem) {
+    problem.others = other.history(problem.key);
+    hold_against(problem, "");
+  });
+}
+
+std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
+                            const std::vector<cache::Key>& keys) {
+  return cases_of_keys(cache, keys, [&](Case& problem) {
+    problem.others = baseline.history(problem.key);
+    // Winners of an export have no machine names, so only their times show which measurements are equal.
+    hold_against(problem, problem.others.empty() ? "" : problem.others.back().created_at);
+  });
 }
 
 std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases) {

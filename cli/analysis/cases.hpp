@@ -3,6 +3,7 @@
 /// Selects the populations to compare.
 
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <map>
 #include <string>
@@ -37,6 +38,10 @@ void condense(Case& problem);
 [[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
 /// The case of one problem.
 [[nodiscard]] Case case_by_software(const cache::Cache& cache, const cache::Key& key);
+
+/// The case of each key. `choose` gets it with the database's measurements, selects its populations and condenses it.
+[[nodiscard]] std::list<Case> cases_of_keys(const cache::Cache& cache, const std::vector<cache::Key>& keys,
+                                            const std::function<void(Case&)>& choose);
 
 /// Cases that compare measurements in this database only with the newest in the other one.
 [[nodiscard]] std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other);

@@ -13,8 +13,7 @@
 #include "ce/error.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/commands.hpp"
-#include "cli/known.hpp"
-#include "cli/long_work.hpp"
+#include "cli/device_names.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/since.hpp"
@@ -54,16 +53,8 @@ std::list<Case> cases_of(const RegressionOptions& options) {
   const cache::Cache cache = open_tagged_database(options.common);
   if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
   if (!options.against.empty()) return cases_against(cache, cache::Cache::read_existing(options.against));
-  const LongWork work("comparing problems");
-  std::list<Case> cases;
-  const std::vector<cache::KeySummary> summaries = cache.keys();
-  for (const cache::KeySummary& summary : summaries) {
-    LongWork::report(cases.size(), summaries.size());
-    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
-    problem.measurements = cache.history(problem.key);
-    split_since(problem, options.since);
-  }
-  return cases;
+  return cases_of_keys(cache, keys_on(cache, {}),
+                       [&](Case& problem) { split_since(problem, options.since); });
 }
 
 ExitCode regressions(const RegressionOptions& options) {
