@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -407,6 +409,23 @@ TEST_F(Sweep, TellsProgramsOfItsProgress) {
   EXPECT_EQ(ce_tune(sweep("2", {"--progress-json", file, "--budget", "0.000001s", "--retune"})).status, 11);
   const json end = lines_in(test::read_file(file)).back();
   EXPECT_EQ(end.at("exit_code"), 11);
+  json summary = json::parse(ce_tune(sweep("2", {"--json"})).out).at("summary");
+  summary.update({{"time", {}}, {"event", {}}, {"exit_code", {}}, {"error", {}}});
+  const auto names = [](const json& object) {
+    std::set<std::string> all;
+    for (const auto& [name, value] : object.items()) all.insert(name);
+    return all;
+  };
+  EXPECT_EQ(names(end), names(summary));
+  const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/json.md");
+  EXPECT_NE(page.find("- `end`: the fields of `summary{}`, `exit_code`, `error{}` or null."),
+            std::string::npos);
+  const std::size_t summary_at = page.find("- `summary{}`: ", page.find("### JSON of sweep"));
+  const std::string listed = page.substr(summary_at, page.find("\n\n", summary_at) - summary_at);
+  for (const std::string& name : names(end))
+    if (name != "time" && name != "event" && name != "exit_code" && name != "error") {
+      EXPECT_NE(listed.find("`" + name + "`"), std::string::npos) << name;
+    }
   EXPECT_EQ(end.at("not_reached"), 1);
   EXPECT_EQ(end.at("error").at("kind"), "out of budget");
   const Finished only_lines = ce_tune(sweep("2", {"--progress-json", "-"}));
@@ -415,6 +434,48 @@ TEST_F(Sweep, TellsProgramsOfItsProgress) {
   const Finished refused = ce_tune(sweep("2", {"--progress-json", (folder() / "no" / "file").string()}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_NE(refused.err.find("--progress-json is "), std::string::npos) << refused.err;
+}
+
+TEST_F(Sweep, WritesNoProgressIntoADatabase) {
+  ASSERT_EQ(ce_tune(sweep("2")).status, 0);
+  const std::string before = test::read_file(database());
+  for (const char* suffix : {"", "-wal"}) {
+    const Finished refused = ce_tune(sweep("2", {"--progress-json", database() + suffix}));
+    EXPECT_EQ(refused.status, 2) << refused.out;
+    EXPECT_NE(refused.err.find("--progress-json is "), std::string::npos) << refused.err;
+  }
+  EXPECT_EQ(test::read_file(database()), before);
+}
+
+TEST_F(Sweep, GoesOnWhereLinesOfProgressAreLost) {
+  const Finished lost = ce_tune(sweep("2", {"--progress-json", "/dev/full"}));
+  EXPECT_EQ(lost.status, 0) << lost.err;
+  EXPECT_NE(lost.err.find("/dev/full: no more lines of --progress-json can be written (No space left"),
+            std::string::npos)
+      << lost.err;
+}
+
+/// The host device cannot exchange statistics between the kernels of ranks.
+TEST_F(Sweep, AProblemWithoutAConfigOnTheDeviceIsUnsupported) {
+  const Finished refused = ce_tune({"sweep", "--op", "cross_entropy_exchange", "--dtype", "f32", "--rows",
+                                    "4", "--cols", "4", "--device", "host", "--db", database()});
+  EXPECT_EQ(refused.status, 9) << refused.err;
+  EXPECT_NE(refused.err.find("ce-tune: unsupported: no config for cross_entropy_exchange f32 4 x 4"),
+            std::string::npos)
+      << refused.err;
+}
+
+TEST_F(Sweep, RowsWhoseChecksTheMachineCannotHoldAreNamedWithTheBytes) {
+  constexpr std::int64_t columns = std::int64_t{1} << 30, rows = 12, matrices = 2, f64 = 8;
+  if (::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE) >= columns * rows * matrices * f64)
+    GTEST_SKIP() << "a machine with that much memory";
+  const Finished refused =
+      ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "1", "--cols", std::to_string(columns),
+               "--scratch", "64MiB", "--device", "host", "--db", database()});
+  EXPECT_EQ(refused.status, 5) << refused.err;
+  EXPECT_NE(refused.err.find("softmax f32 1 x 1073741824 take 206158430208 bytes or more; this machine has "),
+            std::string::npos)
+      << refused.err;
 }
 
 TEST_F(Sweep, KeepsTagsThatSelect) {
