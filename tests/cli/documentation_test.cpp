@@ -33,10 +33,8 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
     words.emplace_back("--help");
     offered.merge(options_in(ce_tune(words).out));
   }
-  std::set<std::string> documented =
+  const std::set<std::string> documented =
       options_in(test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md"));
-  documented.insert("--version");
-  documented.erase("--gpus");  // of docker
   EXPECT_EQ(documented, offered);
 }
 
@@ -90,6 +88,17 @@ TEST_F(Documentation, NamesTheCeilingsWhereTheyAreOperations) {
     EXPECT_EQ(ce_tune({command, "--help"}).out.find("copy, read, add") != std::string::npos,
               command != std::string("run"))
         << command;
+}
+
+TEST_F(Documentation, CountsTheConfigsOfItsTranscriptAsTheCommandDoes) {
+  const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
+  const std::regex row("\n    softmax f32 64 x 1000 [^\n]* of ([0-9]+) ");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(text, found, row));
+  const std::string listed = ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--rows", "64", "--cols",
+                                      "1000", "--device", "host", "--list"})
+                                 .out;
+  EXPECT_EQ(found[1], std::to_string(std::count(listed.begin(), listed.end(), '\n')));
 }
 
 TEST_F(Documentation, CountsTheShippedWinnersAsDoctorDoes) {
