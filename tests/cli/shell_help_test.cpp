@@ -1,4 +1,5 @@
 // What shells and man are told of the commands: made from the same help, so that neither lacks one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/operations/operation.hpp"
 #include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
 
@@ -75,7 +77,9 @@ TEST_F(ShellHelp, OperationsAreThoseThatACommandTakes) {
       std::erase_if(*list, [](char c) { return c == ',' || c == '\n'; });
     EXPECT_EQ(shown, names);
     const std::string help = ce_tune({command, "--help"}).out;
-    const std::string of_op = help.substr(help.find("--op"), help.find("--dtype") - help.find("--op"));
+    const std::size_t op_at = help.find("\n  --op ");
+    ASSERT_NE(op_at, std::string::npos);
+    const std::string of_op = help.substr(op_at, help.find("\n  --dtype ", op_at) - op_at);
     std::set<std::string> helped, taken;
     const std::regex word("[a-z_]+");
     for (std::sregex_iterator at(names.begin(), names.end(), word), end; at != end; ++at)
@@ -84,11 +88,11 @@ TEST_F(ShellHelp, OperationsAreThoseThatACommandTakes) {
       if (taken.contains(at->str()) || at->str().starts_with("cross_entropy_") || at->str() == "copy")
         helped.insert(at->str());
     EXPECT_EQ(helped, taken);
-    for (const std::string& name : taken)
-      if (name.starts_with("cross_entropy_")) {
-        EXPECT_NE(page.find(name), std::string::npos) << name;
-      }
   }
+  for (const generator::OperationRow& row : generator::operation_rows)
+    if (!generator::may_be_named(row.operation, generator::Named::of_one_rank)) {
+      EXPECT_NE(page.find(fmt::format("`{}`", row.word)), std::string::npos) << row.word;
+    }
 }
 
 TEST_F(ShellHelp, ZshAndFishReadTheirs) {
