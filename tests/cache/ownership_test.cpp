@@ -21,6 +21,7 @@
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
 #include "cache/maintenance.hpp"
+#include "cache/recognize.hpp"
 #include "cache/tuning_lock.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
@@ -92,6 +93,18 @@ class OtherAccount : public Ownership {
     return text;
   }
 };
+
+TEST_F(Ownership, FilesOfSqliteBelongToTheDatabaseBesideWhichTheyLie) {
+  write_database();
+  fs::create_symlink(file(), folder() / "link.db");
+  for (const std::string suffix : {"-wal", "-shm", "-journal"}) {
+    EXPECT_TRUE(belongs_to_database(file().string() + suffix)) << suffix;
+    EXPECT_TRUE(belongs_to_database((folder() / "link.db").string() + suffix)) << suffix;
+    EXPECT_FALSE(belongs_to_database(folder() / ("nothing" + suffix))) << suffix;
+  }
+  EXPECT_FALSE(belongs_to_database(file()));
+  EXPECT_FALSE(belongs_to_database(file().string() + "-lines"));
+}
 
 TEST_F(Ownership, CodeComesFromFilesThatOthersCannotWrite) {
   write_database();
