@@ -6,7 +6,7 @@ They can be differentiated as often as torch's operations.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -325,7 +325,38 @@ def gradient(
     return grad.to(logits.dtype)
 
 
+class _ScaledGradient(torch.autograd.Function):
+    """Only the gradient is multiplied: a sum of differences would lose the loss if the factor is large or infinite."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(loss: Tensor, factor: Tensor) -> Tensor:
+        return loss.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (factor,) = ctx.saved_tensors
+        return (grad * factor).to(grad.dtype), None
+
+
+class _ScaledDerivative(_ScaledGradient):
+    """The same with a rule for forward mode, which torch.compile does not take."""
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (factor,) = ctx.saved_tensors
+        return (tangent * factor).to(tangent.dtype)
+
+
 def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:
-    """The loss; its gradient is multiplied by a factor."""
-    scaled = loss * factor.reshape(loss.shape if factor.numel() != 1 else ())
-    return scaled + (loss - scaled).detach()
+    """The loss; its derivatives are multiplied by a factor."""
+    factor = factor.detach().reshape(loss.shape if factor.numel() != 1 else ())
+    function = _ScaledGradient if torch.compiler.is_compiling() else _ScaledDerivative
+    scaled: Tensor = function.apply(loss, factor)
+    return scaled
