@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import ce.torch as ct
+from ce.torch.integrations import flash_attn, transformer_engine
 
 ROWS, CLASSES = 6, 9
 
@@ -79,3 +82,104 @@ def test_an_upstream_where_torch_computes_has_every_derivative(seed):
     of_each = torch.func.vmap(torch.func.grad(lambda x, t: ct.cross_entropy(x, t, upstream=3.0)))
     expected = torch.func.vmap(torch.func.grad(lambda x, t: 3 * F.cross_entropy(x, t)))
     torch.testing.assert_close(of_each(logits, target), expected(logits, target))
+
+
+# ---- a loss in float32 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["classes", "weighted", "probabilities", "probabilities with a gradient"])
+def test_a_float32_loss_of_16_bit_logits_is_not_rounded(kind, dtype, place, device, seed):
+    if place is torch.float64:
+        return
+    scale = 1e4 if dtype is torch.float16 else 1.0
+    logits = (scale * torch.randn(64, 100, device=device)).to(dtype).requires_grad_()
+    target, weight = torch.randint(0, 100, (64,), device=device), None
+    if "probabilities" in kind:
+        target = torch.rand(64, 100, device=device).softmax(1).to(dtype)
+        target.requires_grad_("gradient" in kind)
+    elif kind == "weighted":
+        weight = torch.rand(100, device=device).to(dtype)
+    wide_target = target.double() if target.is_floating_point() else target
+    wide = logits.detach().double().requires_grad_()
+    for reduction in ("mean", "sum"):
+        loss = ct.cross_entropy(logits, target, weight, reduction=reduction, loss_dtype=torch.float32)
+        wide_weight = None if weight is None else weight.double()
+        expected = F.cross_entropy(wide, wide_target, wide_weight, reduction=reduction)
+        assert loss.dtype is torch.float32
+        torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+        (grad,) = torch.autograd.grad(loss, logits)
+        assert grad.dtype is dtype
+        torch.testing.assert_close(grad, torch.autograd.grad(expected, wide)[0].to(dtype))
+
+
+@pytest.mark.parametrize("loss_dtype", [None, torch.float32])
+@pytest.mark.parametrize("options", [{}, {"z_loss": 0.1}, {"upstream": 2.0}], ids=str)
+def test_a_loss_is_never_narrower_than_probabilities_nor_than_float64(options, loss_dtype, place, device, seed):
+    logits, target = logits_and_target(device)
+    probabilities = logits.softmax(1)
+    cases = (
+        (logits.double(), target, torch.float64),
+        (logits, probabilities.double(), torch.float64),
+        (logits.bfloat16(), probabilities, torch.float32),
+        (logits.bfloat16(), probabilities.double(), torch.float64),
+        (logits.bfloat16(), target, torch.float32 if loss_dtype else torch.bfloat16),
+    )
+    for x, t, expected in cases:
+        assert ct.cross_entropy(x, t, loss_dtype=loss_dtype, **options).dtype is expected
+
+
+# ---- logits and targets of other kinds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"z_loss": 0.1}, {"return_lse": True}, {"return_entropy": True}], ids=str)
+def test_logits_are_real_and_have_fractions(options, place, device):
+    logits, target = logits_and_target(device)
+    for wrong in (logits.long(), logits.bool(), logits + 0j):
+        with pytest.raises(TypeError, match=rf"^ce\.torch\.cross_entropy: input\.dtype is {wrong.dtype}; expected a f"):
+            ct.cross_entropy(wrong, target, **options)
+        for name in ("selective_log_softmax", "logprobs_and_entropy"):
+            with pytest.raises(TypeError, match=rf"^ce\.torch\.{name}: logits\.dtype is {wrong.dtype}; expected a flo"):
+                getattr(ct, name)(wrong, target)
+        calls = {
+            r"cross_entropy_loss: logits": lambda x: flash_attn.cross_entropy_loss(x, target),
+            r"parallel_cross_entropy: inp": lambda x: transformer_engine.parallel_cross_entropy(x, target),
+            r"cross_entropy_forward: _input": lambda x: transformer_engine.cross_entropy_forward(x, target, 0.0, False),
+        }
+        for name, call in calls.items():
+            with pytest.raises(TypeError, match=rf"^ce\.torch\.{name}\.dtype is {wrong.dtype}; expected"):
+                call(wrong)
+
+
+def test_targets_are_integers_of_some_dtypes_or_probabilities(place, device, seed):
+    logits, target = logits_and_target(device, place)
+    for options in ({}, {"z_loss": 0.1}):
+        for wrong in (target.short(), target.to(torch.int8), target.bool(), target + 0j):
+            with pytest.raises(TypeError, match=rf"^ce\.torch\.cross_entropy: target\.dtype is {wrong.dtype}; exp"):
+                ct.cross_entropy(logits, wrong, **options)
+        for right in (target.int(), target.byte()):
+            made = ct.cross_entropy(logits, right, **options)
+            torch.testing.assert_close(made, ct.cross_entropy(logits, target, **options))
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_no_index_is_ignored_beside_probabilities(patched, place, device, seed):
+    logits, _ = logits_and_target(device, place)
+    probabilities = logits.softmax(1)
+    function = ct.cross_entropy
+    with ct.patch() if patched else contextlib.nullcontext():
+        function = F.cross_entropy if patched else function
+        torch.testing.assert_close(function(logits, probabilities, ignore_index=-1), function(logits, probabilities))
+        for options in ({}, {"weight": logits[0]}):
+            with pytest.raises(RuntimeError, match=r"ignore_index is 0; expected a negative number where target"):
+                function(logits, probabilities, ignore_index=0, **options)
+
+
+def test_logits_without_a_dimension_are_refused(place, device):
+    one, zero = torch.ones((), device=device, dtype=place), torch.zeros((), dtype=torch.int64, device=device)
+    with pytest.raises(ValueError, match=r"^ce\.torch\.cross_entropy: input has no dimension; expected"):
+        ct.cross_entropy(one, zero, return_lse=True)
+    for name in ("selective_log_softmax", "logprobs_and_entropy"):
+        for index in (zero, zero.unsqueeze(0)):
+            with pytest.raises(ValueError, match=rf"^ce\.torch\.{name}: logits have no dimension; expected"):
+                getattr(ct, name)(one, index)

@@ -281,5 +281,109 @@ def test_of_several_indices_a_row_those_that_are_no_class_are_as_those_of_one(dt
     assert not made[:, 2].any()
     made[2].sum().backward()
     assert logits.grad[2].any() and not logits.grad[:2].any()
+    if dtype is torch.float32:
+        with pytest.raises(IndexError, match="1 row had .* the first is row 1 with target 5"):
+            ct.check(device)
     with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], the sizes of index"):
         ct.selective_log_softmax(logits, index, row_mask=torch.ones(2, device=device))
+
+
+def rows_of(form: str, index: Tensor) -> Tensor:
+    return index if form == "one" else index.unsqueeze(-1).expand(-1, 2)
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_temperatures_and_rows_of_one_index_and_of_several(dtype, form, cpu, device, seed):
+    """Both forms make the same of temperatures of rows, of rows left out, and of what is in them."""
+    logits = (3 * torch.randn(8, 300, device=device)).to(dtype)
+    index = rows_of(form, torch.tensor([5, 6, -100, 7, 8, 9, 10, 11], device=device))
+    mask = torch.ones_like(index)
+    mask[3] = 0
+    logits[2], logits[3] = torch.nan, float("-inf")
+    logits.requires_grad_()
+    temperature = torch.tensor([0.7, -1.0, 0.0, -1.0, float("inf"), 1e30, 1e-30, 1.3], device=device)
+    made = ct.selective_log_softmax(logits, index, temperature, mask)
+    assert made.dtype is dtype
+    of_row = made if form == "one" else made[:, 0]
+    assert of_row.isnan().tolist() == [False, True, False, False, True, True, True, False]
+    assert of_row[2] == of_row[3] == 0
+    (grad,) = torch.autograd.grad(of_row[[0, 2, 3, 7]].sum(), logits)
+    assert not grad[2:4].any()
+    exact = logits.detach()[[0, 7]].double().requires_grad_()
+    wanted, _ = plain(exact, torch.tensor([5, 11], device=device), temperature[[0, 7]].double())
+    torch.testing.assert_close(of_row[[0, 7]], wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-6)
+    torch.testing.assert_close(grad[[0, 7]], torch.autograd.grad(wanted.sum(), exact)[0].to(dtype), rtol=2e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_row_that_is_left_out_has_no_gradient_whatever_it_holds(temperature, form, cpu, device, seed):
+    logits = torch.randn(4, 20, device=device)
+    logits[1], logits[2] = torch.nan, float("-inf")
+    logits.requires_grad_()
+    index, mask = rows_of(form, torch.tensor([3, -100, 4, 5], device=device)), torch.ones(4, device=device)
+    mask[2] = 0
+    made = ct.selective_log_softmax(logits, index, temperature, rows_of(form, mask))
+    made.sum().backward()
+    assert made.isfinite().all() and logits.grad.isfinite().all()
+    assert logits.grad[[0, 3]].any(1).all() and not logits.grad[1:3].any()
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+def test_16_bits_are_rounded_once(form, cpu, device, seed):
+    logits, index = torch.randn(64, 1000, device=device).bfloat16(), torch.randint(0, 1000, (64,), device=device)
+    made = ct.selective_log_softmax(logits, rows_of(form, index), 0.7)
+    wanted = plain(logits.double(), index, 0.7)[0].bfloat16()
+    torch.testing.assert_close(made if form == "one" else made[:, 0], wanted, rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+def test_the_dtype_of_the_logits_also_under_autocast(form, cpu, device, seed):
+    logits, index = torch.randn(4, 20, device=device).bfloat16(), torch.arange(4, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert ct.selective_log_softmax(logits, rows_of(form, index)).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 3)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_of_several_indices_one_out_of_range_is_reported(compiled, sizes, device, seed):
+    logits = torch.randn(*sizes, 8, device=device, requires_grad=True)
+    index = torch.zeros(*sizes, 2, dtype=torch.int64, device=device)
+    index[..., 1, 1] = 8
+    function = ct.selective_log_softmax
+    if compiled:
+        torch.compiler.reset()
+        function = torch.compile(function, backend="aot_eager", fullgraph=True)
+    made = function(logits, index)
+    assert made.isnan().sum() == made[..., 1, 1].numel() and made[..., 1, 1].isnan().all()
+    with pytest.raises(IndexError, match=r"row 1 with target 8"):
+        ct.check(device)
+    function(logits, index.clamp(max=7)).sum().backward()
+    assert logits.grad.any()
+    ct.check(device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_where_torch_computes_an_index_out_of_range_is_nan(dtype, seed):
+    before = ct.configure(cpu="torch")
+    logits = torch.randn(3, 8, dtype=dtype, requires_grad=True)
+    index = torch.tensor([1, 17, -100])
+    logprob, entropy = ct.logprobs_and_entropy(logits, index)
+    one, several = (ct.selective_log_softmax(logits, rows_of(form, index)) for form in ("one", "several"))
+    for made in (logprob, entropy, one, several[:, 1]):
+        assert made.isnan().tolist() == [False, True, False]
+    (grad,) = torch.autograd.grad(logprob.sum() + entropy.sum(), logits)
+    assert grad.isnan().any(1).tolist() == [False, True, False]
+    ct.restore(before)
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+def test_rows_without_classes(form, cpu, device):
+    logits = torch.zeros(3, 0, device=device, requires_grad=True)
+    index = rows_of(form, torch.tensor([0, -100, 2], device=device))
+    made = ct.selective_log_softmax(logits, index)
+    assert made.shape == index.shape
+    assert (made if form == "one" else made[:, 0]).isnan().tolist() == [True, False, True]
+    made.sum().backward()
+    assert logits.grad.shape == (3, 0)

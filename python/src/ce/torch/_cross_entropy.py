@@ -68,16 +68,26 @@ def outputs(
         or target.layout is not torch.strided
         or (not is_compiling and _transforms.is_patched_in_transform("cross_entropy"))
     )
-    if not of_torch and target.dtype not in INDEX_DTYPES:
-        target, input, of_torch = _loss_arguments.same_dtype(target, input)
-        if weight is not None and weight.dtype is dtype:
-            weight = weight.to(input.dtype)
+    if input.dim() == 0:
+        raise ValueError(f"{_NAME}: input has no dimension; expected a dimension of classes")
+    if target.dtype not in INDEX_DTYPES:
+        _loss_arguments.check_target(target, numbers.ignore_index, _NAME)
+        if not of_torch:
+            target, input, of_torch = _loss_arguments.same_dtype(target, input)
+            if weight is not None and weight.dtype is dtype:
+                weight = weight.to(input.dtype)
+    result_dtype = input.dtype
+    if of_torch and target.is_floating_point():
+        result_dtype = torch.promote_types(result_dtype, target.dtype)
+    if f32_loss and result_dtype in KERNEL_DTYPES:
+        result_dtype = torch.float32
     if upstream is not None:
-        wide = torch.float32 if f32_loss and input.dtype in KERNEL_DTYPES else input.dtype
-        upstream = _loss_arguments.upstream_of(upstream, wide, input, _NAME)
+        upstream = _loss_arguments.upstream_of(upstream, result_dtype, input, _NAME)
     if of_torch:
-        result_dtype = torch.float32 if f32_loss and dtype in KERNEL_DTYPES else dtype
-        return _in_torch(input, target, weight, upstream, of_rows, numbers, f32_loss, result_dtype, returned)
+        _reference.check_dtype(input, _NAME, "input")
+        if not target.is_floating_point():
+            target = target.long()
+        return _in_torch(input, target, weight, upstream, of_rows, numbers, result_dtype, returned)
     if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # kernels check its length
         raise ValueError(
             f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
@@ -125,7 +135,6 @@ def _in_torch(
     upstream: Tensor | None,
     of_rows: tuple[Tensor | None, ...],
     numbers: _reference.Options,
-    f32_loss: bool,
     result_dtype: torch.dtype,
     returned: tuple[bool, ...],
 ) -> Sequence[Any]:
@@ -133,6 +142,9 @@ def _in_torch(
     ignore_index, code, label_smoothing, *_ = numbers
     is_plain = not any(returned) and upstream is None and all(one is None for one in of_rows)
     if is_plain and numbers == _reference.Options(ignore_index, code, label_smoothing):
+        if result_dtype is torch.float32 and input.dtype in KERNEL_DTYPES:
+            weight = weight.float() if weight is not None and weight.dtype is input.dtype else weight
+            input = input.float()  # else torch would round the losses
         loss = _torch_cross_entropy(
             input,
             target,
@@ -141,7 +153,7 @@ def _in_torch(
             reduction=_reference.REDUCTIONS[code],
             label_smoothing=label_smoothing,
         )
-        return (loss.float() if f32_loss and loss.dtype in KERNEL_DTYPES else loss,)
+        return (loss,)
     names = [name for name, is_wanted in zip(_reference.Outputs._fields[1:], returned) if is_wanted]
     row_weight, row_scale, divisor = of_rows
     made = _reference.cross_entropy(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import _arguments, _reference
-from ce.torch._kernels import KERNEL_DTYPES, has_kernels_for
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
 
 def dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:
@@ -122,6 +122,27 @@ def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
     return scale
 
 
+def check_target(target: Tensor, ignore_index: int, name: str) -> None:
+    """
+    Args:
+        name: name of the function, for errors.
+
+    Raises:
+        TypeError: a dtype that holds neither class indices nor probabilities.
+        RuntimeError: an index to ignore beside probabilities, as torch.
+    """
+    if target.is_floating_point():
+        if ignore_index >= 0:
+            raise RuntimeError(
+                f"{name}: ignore_index is {ignore_index}; expected a negative number where target holds probabilities"
+            )
+    elif target.dtype not in (*INDEX_DTYPES, torch.uint8):
+        raise TypeError(
+            f"{name}: target.dtype is {target.dtype}; expected torch.int64, torch.int32 or torch.uint8 for class "
+            "indices, or a floating-point dtype for probabilities"
+        )
+
+
 def same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Converts index targets to int64, and probabilities and logits to the wider of their dtypes, as torch promotes
     them.
@@ -130,7 +151,7 @@ def same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
         Logits and target, and whether the call belongs to torch.
     """
     if not target.is_floating_point():
-        return (target.long(), input, False) if target.dtype is torch.uint8 else (target, input, True)
+        return target.long(), input, False
     if target.dtype is input.dtype:
         return target, input, False
     _arguments.require_dtype("ce.torch.cross_entropy", "target", target, *KERNEL_DTYPES, torch.float64)

@@ -125,6 +125,12 @@ def entropy_of(z: Tensor, ignored: Tensor) -> Tensor:
     return -(torch.exp(logarithms) * finite).sum(dim).masked_fill(ignored, 0.0)
 
 
+def check_dtype(logits: Tensor, name: str, argument: str) -> None:
+    """Raises TypeError for logits that a float32 or float64 number would not hold."""
+    if not logits.is_floating_point():
+        raise TypeError(f"{name}: {argument}.dtype is {logits.dtype}; expected a floating-point dtype")
+
+
 def _check_rows(rows: Tensor | None, name: str, logits: Tensor) -> None:
     """Raises ValueError unless there is one element for each row."""
     expected = row_sizes(logits)
@@ -169,10 +175,11 @@ def cross_entropy(
     Args:
         wanted: names of outputs; those that need a pass of their own are only computed if listed.
     """
+    check_dtype(logits, "ce: cross_entropy", "logits")
     _check_rows(row_weight, "row_weight", logits)
     _check_rows(row_scale, "row_scale", logits)
     result_dtype = loss_dtype or logits.dtype
-    wide = logits if torch.float64 in (result_dtype, logits.dtype) else logits.float()
+    wide = logits.to(torch.float64 if torch.float64 in (result_dtype, logits.dtype) else torch.float32)
     wide_target = target.to(wide.dtype) if target.is_floating_point() else target
     z = transformed(wide, options, row_scale)
     class_weight = None if weight is None else weight.to(z.dtype)
@@ -277,6 +284,7 @@ def gradient(
 
     With a_i the factor of lse - z_i in a row's loss, it is (sum_i a_i + 2 z_loss lse) p_j - a_j for z_j.
     """
+    check_dtype(logits, "ce: cross_entropy", "logits")
     _check_rows(row_weight, "row_weight", logits)
     _check_rows(row_scale, "row_scale", logits)
     _check_rows(entropy_upstream, "entropy_upstream", logits)

@@ -209,6 +209,7 @@ def cross_entropy(
         upstream: a number, or a tensor with one element or one a row, on the device: multiplies the gradient in the
             backward, not the loss. It is rounded to the dtype of the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
+            The loss is never narrower than probabilities, nor than float64 logits.
         inplace_backward: the gradient overwrites the input, already in the forward: the logits are lost, and nothing
             else is allocated. For reductions mean and sum; lse then has no gradient. If another operation has saved the
             logits, its backward fails, as after any in-place operation. Compiled code leaves the logits as they are.

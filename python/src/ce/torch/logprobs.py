@@ -28,12 +28,13 @@ def selective_log_softmax(
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
         index: class indices [...]; or [..., k], for which the whole log softmax is computed.
         temperature: the divisor of the logits, positive: a number, or one float32 a row [...], on the device; a row
-            whose temperature is not positive is NaN. No gradient is taken of it.
+            whose temperature is not 2^-60 to 2^60 is NaN. No gradient is taken of it.
         row_mask: of the sizes of the index: if it is 0 the log-probability is 0, without a gradient.
 
     Returns:
         Log-probabilities like the index, in the dtype of the logits; computed in float32. Rows whose index is -100 are
-        ignored like masked rows. Any other index that is no class becomes NaN, and :func:`ce.torch.check` reports it.
+        ignored like masked rows. Any other index that is no class becomes NaN, and kernels report it to
+        :func:`ce.torch.check`.
 
     Raises:
         ValueError: a temperature or sizes that do not fit.
@@ -51,17 +52,48 @@ def selective_log_softmax(
             "the sizes of index"
         )
     mask = None if row_mask is None else row_mask != 0
-    if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
-        _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, None)
-        of_row = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
-        scaled = (logits / of_row).to(logits.dtype)
-        index = index.long()
-        is_class = (index >= 0) & (index < logits.shape[-1])
-        chosen = functional.log_softmax(scaled, -1).gather(-1, index.where(is_class, 0))
-        left_out = index == LEFT_OUT if mask is None else (index == LEFT_OUT) | ~mask
-        return chosen.masked_fill(~is_class, torch.nan).masked_fill(left_out, 0.0)
+    if logits.dim() > 0 and index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
+        return _of_several(name, logits, index, temperature, mask)
     logprob, _ = _of_rows(name, logits, index, temperature, mask, False)
     return logprob.to(logits.dtype)
+
+
+def _of_several(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor, mask: Tensor | None) -> Tensor:
+    """Log-probabilities of the classes [..., k], from the whole log softmax."""
+    require_indices(name, index)
+    _check(name, logits, index.new_zeros(()).expand(index.shape[:-1]), temperature, None)
+    index, classes = index.long(), logits.shape[-1]
+    left_out = index == LEFT_OUT if mask is None else (index == LEFT_OUT) | ~mask
+    is_class = (index >= 0) & (index < classes)
+    if logits.numel() == 0:  # no index is a class
+        nothing = logits.sum(-1, keepdim=True).expand(index.shape)  # of the graph
+        return nothing.masked_fill(~left_out, torch.nan).masked_fill(left_out, 0.0)
+    scaled = logits
+    if torch.is_grad_enabled() and logits.requires_grad:  # a row that is left out has no gradient, whatever it holds
+        scaled = logits.masked_fill(left_out.all(-1, keepdim=True), 0.0)
+    if isinstance(temperature, Tensor):
+        wide = torch.float64 if logits.dtype is torch.float64 else torch.float32
+        of_row = _row_temperature(temperature).to(wide).masked_fill(left_out.all(-1), 1.0)
+        scaled = scaled.to(wide) / of_row.unsqueeze(-1)
+    elif temperature != 1.0:
+        scaled = (scaled if logits.dtype is torch.float64 else scaled.float()) / temperature
+    chosen = functional.log_softmax(scaled, -1).gather(-1, index.where(is_class, 0))
+    chosen = chosen.where(is_class, _reported(logits.detach(), index, ~(is_class | left_out)))
+    return chosen.masked_fill(left_out, 0.0).to(logits.dtype)
+
+
+def _reported(logits: Tensor, index: Tensor, is_wrong: Tensor) -> Tensor:
+    """NaN for rows with an index that is no class, [..., 1]; kernels report the first of each row."""
+    if not has_kernels_for(logits) or index.numel() == 0:
+        return logits.new_full((), torch.nan)
+    first = index.where(is_wrong, LEFT_OUT).gather(-1, is_wrong.int().argmax(-1, keepdim=True)).squeeze(-1)
+    rows = logits.movedim(-1, 1) if logits.dim() > 2 else logits
+    numbers = _reference.Options(LEFT_OUT, _reference.NONE)
+    try:
+        loss = _native.operators.cross_entropy_loss(rows, first, None, None, None, None, *numbers, True)
+    except (RuntimeError, ValueError) as error:
+        _native.raise_from(error)
+    return loss.unsqueeze(-1)
 
 
 @_arguments.explained()
@@ -77,13 +109,13 @@ def logprobs_and_entropy(
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
         index: class indices [...], int64 or int32.
         temperature: the divisor of the logits, positive: a number, or one float32 a row [...], on the device; a row
-            whose temperature is not positive is NaN. No gradient is taken of it.
+            whose temperature is not 2^-60 to 2^60 is NaN. No gradient is taken of it.
         mask: bool [...]: the rows that count. Others have 0 in both results, and no gradient.
 
     Returns:
         Log-probabilities and entropies in nats, [...] in float32; float64 for float64 logits. Rows whose index is -100
-        are ignored like masked rows. Any other index that is no class becomes NaN, and :func:`ce.torch.check` reports
-        it.
+        are ignored like masked rows. Any other index that is no class becomes NaN, and kernels report it to
+        :func:`ce.torch.check`.
 
     Raises:
         ValueError: a temperature or sizes that do not fit.
@@ -130,6 +162,7 @@ def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor
     check_temperature(name, temperature)
     if logits.dim() == 0:
         raise ValueError(f"ce.torch.{name}: logits have no dimension; expected a dimension of classes")
+    _reference.check_dtype(logits, f"ce.torch.{name}", "logits")
     require_indices(name, index)
     if of_rows is not None:
         also = (torch.float64,) if logits.dtype is torch.float64 else ()
@@ -182,6 +215,13 @@ def _in_kernels(
         _native.raise_from(error)
 
 
+def _row_temperature(temperature: Tensor) -> Tensor:
+    """NaN where its inverse is no valid scale of logits."""
+    temperature = temperature.detach()
+    is_valid = (temperature >= 2.0**-60) & (temperature <= 2.0**60)
+    return torch.where(is_valid, temperature, torch.nan)
+
+
 def _in_torch(
     logits: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -189,13 +229,17 @@ def _in_torch(
     wide = logits if logits.dtype == torch.float64 else logits.float()
     # Ignored rows have no gradient, whatever they contain.
     if isinstance(temperature, Tensor):
-        temperature = torch.where(temperature > 0, temperature.detach(), float("nan")).to(wide.dtype).unsqueeze(-1)
+        temperature = _row_temperature(temperature).to(wide.dtype).unsqueeze(-1)
         temperature = temperature.masked_fill(ignored.unsqueeze(-1), 1.0)
     z = wide.masked_fill(ignored.unsqueeze(-1), 0.0) / temperature
     logarithms = torch.log_softmax(z, -1)
-    known = index.long().masked_fill(ignored, 0).unsqueeze(-1)
-    logprob = logarithms.gather(-1, known).squeeze(-1).masked_fill(ignored, 0.0)
+    is_class = (index >= 0) & (index < logits.shape[-1])
+    known = index.long().where(is_class, 0).unsqueeze(-1)
+    # Without classes there is nothing to gather.
+    chosen = logarithms.gather(-1, known).squeeze(-1) if logits.shape[-1] else logarithms.sum(-1)
+    factor = torch.where(is_class | ignored, 1.0, torch.nan).to(wide.dtype)  # also of gradients, as in kernels
+    logprob = (chosen * factor).masked_fill(ignored, 0.0)
     if not wants_entropy:
         return logprob, None
     finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)  # a class of probability 0 adds nothing
-    return logprob, -(torch.exp(logarithms) * finite).sum(-1).masked_fill(ignored, 0.0)
+    return logprob, -(factor * (torch.exp(logarithms) * finite).sum(-1)).masked_fill(ignored, 0.0)
