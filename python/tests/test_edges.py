@@ -183,3 +183,51 @@ def test_logits_without_a_dimension_are_refused(place, device):
         for index in (zero, zero.unsqueeze(0)):
             with pytest.raises(ValueError, match=rf"^ce\.torch\.{name}: logits have no dimension; expected"):
                 getattr(ct, name)(one, index)
+
+
+# ---- dtypes under autocast -----------------------------------------------------------------------------------
+
+
+def compiled_if(wanted, function):
+    if not wanted:
+        return function
+    torch.compiler.reset()
+    return torch.compile(function, backend="aot_eager", fullgraph=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_dtype_of_softmax_also_counts_under_autocast(name, requires_grad, compiled, place, device, seed):
+    x = torch.randn(3, 5, device=device, requires_grad=requires_grad)
+    for dtype in (torch.float16, torch.float64):
+        function = compiled_if(compiled, lambda x, dtype=dtype: getattr(ct, name)(x, 1, dtype=dtype))
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            made = function(x)
+            assert made.dtype is dtype
+            expected = getattr(F, name)(x, 1, dtype=dtype)
+        torch.testing.assert_close(made, expected)
+        if requires_grad:
+            assert torch.autograd.grad(made.sum(), x)[0].dtype is torch.float32
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("options", [{}, {"z_loss": 0.1, "return_z_loss": True}, {"upstream": True}], ids=str)
+def test_a_dtype_of_the_loss_also_counts_under_autocast(options, requires_grad, compiled, place, device, seed):
+    logits, target = logits_and_target(device)
+    logits = logits.bfloat16().requires_grad_(requires_grad)
+    if "upstream" in options:
+        options = {"upstream": torch.rand(ROWS, device=device)}
+
+    def call(x, loss_dtype):
+        made = ct.cross_entropy(x, target, loss_dtype=loss_dtype, **options)
+        return (made.loss, made.z_loss) if isinstance(made, tuple) else (made,)
+
+    for given, expected in ((None, torch.float32), (torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)):
+        function = compiled_if(compiled, call)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            made = function(logits, given)
+        assert {one.dtype for one in made} == {expected}
+        if requires_grad:
+            assert torch.autograd.grad(sum(made), logits)[0].isfinite().all()

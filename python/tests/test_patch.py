@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -163,3 +164,53 @@ def test_a_second_derivative_of_a_patched_function_is_refused(device, seed):
     logits, target = torch.randn(5, 12, device=device), torch.randint(0, 12, (5,), device=device)
     with ct.patch(), pytest.raises(RuntimeError, match="create_graph is True"):
         torch.autograd.functional.hessian(lambda x: F.cross_entropy(x, target), logits)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("logits_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_class_weights_of_another_dtype_beside_probabilities(weight_dtype, logits_dtype, compiled, device, seed):
+    logits = torch.randn(5, 12, device=device).to(logits_dtype).requires_grad_()
+    weight = torch.rand(12, device=device).to(weight_dtype)
+    for target in (torch.rand(5, 12, device=device).softmax(1), torch.rand(5, 12, device=device).to(logits_dtype)):
+        expected = F.cross_entropy(logits, target, weight)
+        with ct.patch():
+            torch.compiler.reset()
+            call = F.cross_entropy
+            if compiled:
+                call = torch.compile(lambda *given: F.cross_entropy(*given), backend="aot_eager", fullgraph=True)
+            made = call(logits, target, weight)
+        rounded = {"rtol": 2e-2, "atol": 1e-2} if logits_dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
+        torch.testing.assert_close(made, expected, **rounded)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # torch warns of operators without a rule
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("patched", [False, True])
+def test_softmax_has_a_rule_for_vmap(patched, name, device, seed):
+    x = torch.randn(4, 5, 6, device=device)
+    expected = getattr(torch, name)
+
+    def both(of, x, **dims):
+        function = getattr(F, name) if patched else getattr(ct, name)
+        made = torch.func.vmap(lambda z: of(function, z), **dims)(x)
+        torch.testing.assert_close(made, torch.func.vmap(lambda z: of(expected, z), **dims)(x))
+
+    with ct.patch() if patched else contextlib.nullcontext():
+        for dim in (0, 1, -1, -2):
+            both(lambda f, z, dim=dim: f(z, dim), x)
+            both(lambda f, z, dim=dim: f(z, dim), x, in_dims=2, out_dims=1)
+        both(lambda f, z: torch.func.vmap(lambda y: f(y, 0))(z), x)
+        both(lambda f, z: f(z, 0), x[0, 0])  # of numbers
+        function = getattr(F, name) if patched else getattr(ct, name)
+        with pytest.raises(IndexError, match="dim"):
+            torch.func.vmap(lambda z: function(z, 2))(x)
+
+
+def test_scripts_of_modules_take_torchs(device, seed):
+    logits, target = torch.randn(5, 12, device=device), torch.randint(0, 12, (5,), device=device)
+    with ct.patch():
+        loss = torch.jit.script(torch.nn.CrossEntropyLoss())
+        for module in (torch.nn.Softmax(1), torch.nn.LogSoftmax(1)):
+            torch.testing.assert_close(torch.jit.script(module)(logits), module(logits))
+    torch.testing.assert_close(loss(logits, target), F.cross_entropy(logits, target))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import _native, _reference
+from ce.torch._autocast import without_autocast
 
 _operators = _native.operators
 _softmax_forward = {False: _native.fast(_operators._softmax), True: _native.fast(_operators._log_softmax)}
@@ -327,7 +328,11 @@ def compiled_cross_entropy(
         return UpstreamOfRows.apply(logits, target, weight, None, upstream, of_rows, numbers, wanted)
     if torch.is_grad_enabled() and logits.requires_grad:
         wanted = _reference.saved(wanted, has_classes(target))
-    loss, *others = _operators.cross_entropy.default(logits, target, weight, *of_rows, *numbers, *wanted)
+    made = _operators.cross_entropy.default(logits, target, weight, *of_rows, *numbers, *wanted)
+    loss, others = made[0], made[1:]
+    dtype = torch.float32 if wanted[0] else logits.dtype
+    if loss.dtype is not dtype:  # autocast, whose rule is for calls of the operator
+        loss, others = loss.to(dtype), (others[0].to(dtype), *others[1:])
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
     return loss, *others[:_LSE], *(one.detach() for one in others[_LSE:])
@@ -358,7 +363,8 @@ class UpstreamOfRows(torch.autograd.Function):
         wants_logprob = has_classes(target)
         if given_lse is None:
             flags = _reference.saved(wanted, wants_logprob)
-            made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
+            with without_autocast(logits):
+                made = _operators.cross_entropy.default(logits, target, weight, *inputs, *flags)
             z_loss, lse, logprob, lse_low = (made[index] for index in (_reference.Z_LOSS, _LSE, _LOGPROB, _LSE_LOW))
             constant = list(made[_LSE + 1 :])
         else:

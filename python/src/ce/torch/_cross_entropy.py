@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy as _torch_cross_entropy  # the original, even while F is patched
 
 from ce.torch import _arguments, _autograd, _loss_arguments, _native, _reference, _target_check, _transforms
+from ce.torch._autocast import is_under_autocast
 from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
 __all__ = ["NUMBERS", "outputs"]
@@ -72,6 +73,8 @@ def outputs(
         raise ValueError(f"{_NAME}: input has no dimension; expected a dimension of classes")
     if target.dtype not in INDEX_DTYPES:
         _loss_arguments.check_target(target, numbers.ignore_index, _NAME)
+        if target.is_floating_point() and weight is not None and weight.dtype is not dtype:
+            of_torch = of_torch or _transforms.is_patched("cross_entropy")  # torch promotes
         if not of_torch:
             target, input, of_torch = _loss_arguments.same_dtype(target, input)
             if weight is not None and weight.dtype is dtype:
@@ -153,7 +156,8 @@ def _in_torch(
             reduction=_reference.REDUCTIONS[code],
             label_smoothing=label_smoothing,
         )
-        return (loss,)
+        # autocast has cast the loss, too
+        return (loss.to(result_dtype) if loss.dtype is torch.float32 and is_under_autocast(input) else loss,)
     names = [name for name, is_wanted in zip(_reference.Outputs._fields[1:], returned) if is_wanted]
     row_weight, row_scale, divisor = of_rows
     made = _reference.cross_entropy(

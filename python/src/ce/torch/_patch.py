@@ -77,7 +77,9 @@ def patch(*names: str) -> Patch:
     ``torch.nn``, by those of ``ce``, for the whole process.
 
     They have the same meaning. Calls for which ``ce`` has no kernels or rules still run in torch: on the CPU, in
-    float64, in transforms of ``torch.func``, and derivatives in forward mode. Second derivatives are refused.
+    float64, of class weights of another dtype beside probabilities, in ``torch.jit.script``, in transforms of
+    ``torch.func`` (but for ``vmap`` of softmax without a gradient), and derivatives in forward mode. Second derivatives
+    are refused.
 
     Args:
         names: which of the three; none: all.

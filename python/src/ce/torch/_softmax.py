@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 from torch.overrides import has_torch_function_unary
 
 from ce.torch import _arguments, _autograd, _native, _settings, _transforms
+from ce.torch._autocast import without_autocast
 from ce.torch._kernels import KERNEL_DTYPES, has_kernels_for
 
 __all__ = ["log_softmax", "softmax"]
@@ -31,11 +32,11 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     Args:
         input: float32, float16 or bfloat16 of any sizes; other dtypes, and the CPU, go to torch.
         dim: dimension along which the results add up to 1; required, as torch's warning says.
-        dtype: dtype to which the input is cast first.
+        dtype: dtype to which the input is cast first, also under autocast.
 
     Returns:
         A tensor like the input, dense in the order of its dimensions in memory. Rows that hold NaN, +infinity or
-        nothing but -infinity are NaN. Under autocast float32, as torch.
+        nothing but -infinity are NaN. Under autocast float32 without a dtype, as torch.
 
     Raises:
         IndexError: the input does not have the dimension.
@@ -92,10 +93,18 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
     dim = _arguments.integer(f"ce.torch.{name}", "dim", dim)
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise TypeError(f"ce.torch.{name}: dtype is {dtype!r}; expected a torch.dtype or None")
-    if dtype is not None and input.dtype is not dtype:
-        input = input.to(dtype)
+    if dtype is None:
+        return _softmax_along(input, dim, None, name)
+    # A given dtype also counts under autocast.
+    input = input.to(dtype)
+    with without_autocast(input):
+        return _softmax_along(input, dim, dtype, name)
+
+
+def _softmax_along(input: Tensor, dim: int, dtype: torch.dtype | None, name: str) -> Tensor:
+    logarithm = name == "log_softmax"
     if not has_kernels_for(input) or (not _is_compiling() and _transforms.is_patched_in_transform(name)):
-        return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
+        return (torch.log_softmax if logarithm else torch.softmax)(input, dim, dtype=dtype)
     if _is_compiling():
         return _softmax_public[logarithm](input, dim)
     _transforms.refuse_tangents(name, input)

@@ -15,17 +15,22 @@ _replacements: dict[str, Callable[..., Any]] = {}
 
 
 def replacement(function: _Function) -> _Function:
-    """Decorates a function that can replace torch's of the same name."""
+    """Decorates a function that can replace torch's of the same name. torch.jit.script takes torch's."""
+    original = getattr(F, function.__name__)
     _replacements[function.__name__] = function
+    function.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
     return function
+
+
+def is_patched(name: str) -> bool:
+    """Whether the function of ``ce`` replaces torch's."""
+    return getattr(F, name) is _replacements[name]
 
 
 def is_patched_in_transform(name: str) -> bool:
     """Whether torch's own function must run, which has rules for transforms; the function of ``ce`` that replaces it
     has none."""
-    return (forward_ad._current_level >= 0 or _are_functorch_transforms_active()) and getattr(F, name) is _replacements[
-        name
-    ]
+    return (forward_ad._current_level >= 0 or _are_functorch_transforms_active()) and is_patched(name)
 
 
 def refuse_functorch(name: str, instead: str | None = None) -> None:

@@ -22,6 +22,7 @@ def register() -> None:
         _register_fakes(name)
         _register_autograd(name)
         _register_autocast(name)
+        _register_vmap(name)
 
 
 def _register_forward_on_cpu(name: str, function: Callable[..., Tensor]) -> None:
@@ -109,6 +110,23 @@ def _register_autocast(name: str) -> None:
         library.impl("_eager_" + name, autocast, key)
     for device in ("cuda", "cpu"):
         torch.library.register_autocast("ce::" + name, device, torch.float32)
+
+
+def _register_vmap(name: str) -> None:
+    """For eager calls without a gradient."""
+    operator = getattr(operators, "_eager_" + name)
+
+    def of_batch(info: Any, in_dims: tuple[int | None, ...], input: Tensor, dim: int) -> tuple[Tensor, int]:
+        assert in_dims[0] is not None  # the only tensor
+        batch = input.movedim(in_dims[0], 0)
+        dimensions = batch.dim() - 1
+        if not -max(dimensions, 1) <= dim < max(dimensions, 1):
+            return operator(batch[0], dim), 0  # raises the error of one of the batch
+        if dimensions == 0:
+            return operator(batch.unsqueeze(1), 1).squeeze(1), 0
+        return operator(batch, dim % dimensions + 1), 0
+
+    torch.library.register_vmap("ce::_eager_" + name, of_batch)
 
 
 def _softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
