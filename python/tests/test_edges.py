@@ -231,3 +231,73 @@ def test_a_dtype_of_the_loss_also_counts_under_autocast(options, requires_grad, 
         assert {one.dtype for one in made} == {expected}
         if requires_grad:
             assert torch.autograd.grad(sum(made), logits)[0].isfinite().all()
+
+
+# ---- refusals by name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_tensor_on_another_device_is_named_as_the_caller_names_it(requires_grad, device, seed):
+    logits, target = logits_and_target(device)
+    logits.requires_grad_(requires_grad)
+    rows = torch.rand(ROWS, device="meta")
+    elsewhere = {
+        "target": target.to("meta"),
+        "weight": torch.rand(CLASSES, device="meta"),
+        "row_weight": rows,
+        "logit_scale": rows,
+        "given_lse": rows,
+        "divisor": rows[0],
+        "upstream": rows,
+    }
+    for name, given in elsewhere.items():
+        with pytest.raises(ValueError, match=rf"^ce\.torch\.cross_entropy: {name} is on meta; expected {device.type}"):
+            ct.cross_entropy(**{"input": logits, "target": target, name: given})
+    for function, mask in ((ct.selective_log_softmax, "row_mask"), (ct.logprobs_and_entropy, "mask")):
+        for name, given in {"index": target.to("meta"), "temperature": rows, mask: rows > 0.5}.items():
+            expected = rf"^ce\.torch\.{function.__name__}: {name} is on meta; expected {device.type}"
+            with pytest.raises(ValueError, match=expected):
+                function(**{"logits": logits, "index": target, name: given})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_overwriting_gradient_belongs_to_one_loss(compiled, place, device, seed):
+    logits, target = logits_and_target(device, place)
+
+    def call(x):
+        return ct.cross_entropy(x, target, reduction="none", inplace_backward=True)
+
+    assert call(logits).shape == (ROWS,)  # nothing is overwritten
+    leaf = logits.requires_grad_()
+    kind = torch._dynamo.exc.Unsupported if compiled else ValueError
+    with pytest.raises(kind, match="inplace_backward is True; expected False with the reduction 'none'"):
+        compiled_if(compiled, call)(leaf * 1)
+
+
+def test_a_gradient_does_not_overwrite_a_negated_view(place, device, seed):
+    of_parts = torch.randn(ROWS, CLASSES, 2, device=device, dtype=place, requires_grad=True)
+    logits, target = torch.view_as_complex(of_parts).conj().imag, torch.zeros(ROWS, dtype=torch.int64, device=device)
+    assert logits.is_neg()
+    with pytest.raises(ValueError, match="inplace_backward is True; expected False for a negated view"):
+        ct.cross_entropy(logits, target, inplace_backward=True)
+    torch.testing.assert_close(ct.cross_entropy(logits, target), F.cross_entropy(logits, target))
+
+
+@pytest.mark.parametrize("options", [{}, {"given_lse": True}, {"return_lse": True}], ids=str)
+def test_a_backward_with_create_graph_raises_at_once(options, device, seed):
+    logits, target = logits_and_target(device)
+    logits.requires_grad_()
+    if "given_lse" in options:
+        options = {"given_lse": torch.logsumexp(logits.detach(), 1)}
+    made = ct.cross_entropy(logits, target, **options)
+    with pytest.raises(RuntimeError, match="differentiable once: create_graph is True"):
+        torch.autograd.grad(made if isinstance(made, torch.Tensor) else made.loss, logits, create_graph=True)
+
+
+@pytest.mark.parametrize("legacy", [{"reduce": False}, {"size_average": False}, {"size_average": True}], ids=str)
+def test_deprecated_options_compile(legacy, place, device, seed):
+    logits, target = logits_and_target(device, place)
+    with pytest.warns(UserWarning, match="size_average and reduce args will be deprecated"):
+        expected = F.cross_entropy(logits, target, **legacy)
+    function = compiled_if(True, lambda x: ct.cross_entropy(x, target, **legacy))
+    torch.testing.assert_close(function(logits), expected)

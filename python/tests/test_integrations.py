@@ -580,3 +580,28 @@ def test_they_compile_into_one_graph(call, device, seed):
     want = call(logits, target)
     torch.testing.assert_close(made, want)
     torch.testing.assert_close(grad, torch.autograd.grad(want.sum(), logits)[0])
+
+
+def test_the_backward_of_transformer_engine_names_what_is_wrong(device, seed):
+    grad = torch.randn(2, 3, 9, device=device).bfloat16()
+    backward = transformer_engine.cross_entropy_backward
+    message = r"^ce\.torch\.cross_entropy_backward: grad_output"
+    for sizes in ((3,), (2, 1), (2, 3, 9)):
+        with pytest.raises(ValueError, match=message + r" has sizes \[.*\]; expected one element, or \[2, 3\]"):
+            backward(grad, torch.rand(sizes, device=device))
+    for wrong in (torch.rand(2, 3, device=device).double(), torch.ones(2, 3, device=device).long()):
+        for one in (wrong, wrong[0, 0]):
+            with pytest.raises(TypeError, match=message + rf"\.dtype is {wrong.dtype}; expected torch\.bfloat16"):
+                backward(grad, one)
+    factor = torch.rand(2, 3, device=device)
+    torch.testing.assert_close(backward(grad.clone(), factor), (grad.float() * factor[..., None]).bfloat16())
+    torch.testing.assert_close(backward(grad.clone(), factor[0, :1]), (grad.float() * factor[0, 0]).bfloat16())
+    torch.testing.assert_close(backward(grad.double(), factor[0, 0]), grad.double() * factor[0, 0])
+
+
+@pytest.mark.parametrize("smoothing_of_shards", [False, True])
+def test_a_single_class_has_no_smoothing_in_megatron(smoothing_of_shards, device):
+    logits, target = torch.zeros(3, 2, 1, device=device), torch.zeros(3, 2, dtype=torch.int64, device=device)
+    with pytest.raises(ValueError, match=r"label_smoothing is 0\.1; expected 0 with a single class"):
+        megatron.vocab_parallel_cross_entropy(logits, target, 0.1, smoothing_of_shards=smoothing_of_shards)
+    assert not megatron.vocab_parallel_cross_entropy(logits, target).any()

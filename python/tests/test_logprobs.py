@@ -282,7 +282,7 @@ def test_of_several_indices_a_row_those_that_are_no_class_are_as_those_of_one(dt
     made[2].sum().backward()
     assert logits.grad[2].any() and not logits.grad[:2].any()
     if dtype is torch.float32:
-        with pytest.raises(IndexError, match="1 row had .* the first is row 1 with target 5"):
+        with pytest.raises(IndexError, match=r"1 row had .* the first is row 1 with target 5"):
             ct.check(device)
     with pytest.raises(ValueError, match=r"row_mask has sizes \[2\]; expected \[3, 3\], the sizes of index"):
         ct.selective_log_softmax(logits, index, row_mask=torch.ones(2, device=device))
@@ -313,7 +313,9 @@ def test_temperatures_and_rows_of_one_index_and_of_several(dtype, form, cpu, dev
     exact = logits.detach()[[0, 7]].double().requires_grad_()
     wanted, _ = plain(exact, torch.tensor([5, 11], device=device), temperature[[0, 7]].double())
     torch.testing.assert_close(of_row[[0, 7]], wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-6)
-    torch.testing.assert_close(grad[[0, 7]], torch.autograd.grad(wanted.sum(), exact)[0].to(dtype), rtol=2e-2, atol=1e-6)
+    torch.testing.assert_close(
+        grad[[0, 7]], torch.autograd.grad(wanted.sum(), exact)[0].to(dtype), rtol=2e-2, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("form", ["one", "several"])

@@ -158,11 +158,24 @@ def explain(
             raise TypeError(f"{name}: {argument} is {_shown(value)}; expected {expected}") from None
         if kind is _INTEGER and not -(2**63) <= value.__index__() < 2**63:
             raise ValueError(f"{name}: {argument} is {value}; expected an integer of 64 bits") from None
+    if "device" in str(error) or " is on " in str(error):
+        _require_one_device(name, given)
     if isinstance(error, TypeError):
         for argument, right in (dtypes or {}).items():
             value = given.get(argument)
             if isinstance(value, Tensor):
                 require_dtype(name, argument, value, *right)
+
+
+def _require_one_device(name: str, given: Mapping[str, Any]) -> None:
+    """Raises ValueError for a tensor on another device than the logits."""
+    tensors = {argument: value for argument, value in given.items() if isinstance(value, Tensor)}
+    first = next((argument for argument in ("input", "logits") if argument in tensors), next(iter(tensors), ""))
+    for argument, tensor in tensors.items():
+        if tensor.device != tensors[first].device:
+            raise ValueError(
+                f"{name}: {argument} is on {tensor.device}; expected {tensors[first].device}, the device of {first}"
+            ) from None
 
 
 def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:

@@ -150,10 +150,6 @@ class CrossEntropy(torch.autograd.Function):
             ctx.save_for_backward(grad)
             ctx.in_place = in_place
         else:
-            if in_place:
-                raise ValueError(
-                    "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
-                )
             flags = _reference.saved(wanted, has_classes(target))
             made = _forward(logits, target, weight, *inputs, *flags)
             loss, *others = made

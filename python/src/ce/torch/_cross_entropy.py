@@ -71,6 +71,8 @@ def outputs(
     )
     if input.dim() == 0:
         raise ValueError(f"{_NAME}: input has no dimension; expected a dimension of classes")
+    if in_place:
+        _check_in_place(input, numbers)
     if target.dtype not in INDEX_DTYPES:
         _loss_arguments.check_target(target, numbers.ignore_index, _NAME)
         if target.is_floating_point() and weight is not None and weight.dtype is not dtype:
@@ -79,18 +81,14 @@ def outputs(
             target, input, of_torch = _loss_arguments.same_dtype(target, input)
             if weight is not None and weight.dtype is dtype:
                 weight = weight.to(input.dtype)
-    result_dtype = input.dtype
-    if of_torch and target.is_floating_point():
-        result_dtype = torch.promote_types(result_dtype, target.dtype)
-    if f32_loss and result_dtype in KERNEL_DTYPES:
-        result_dtype = torch.float32
-    if upstream is not None:
-        upstream = _loss_arguments.upstream_of(upstream, result_dtype, input, _NAME)
-    if of_torch:
-        _reference.check_dtype(input, _NAME, "input")
-        if not target.is_floating_point():
-            target = target.long()
-        return _in_torch(input, target, weight, upstream, of_rows, numbers, result_dtype, returned)
+    if upstream is not None or of_torch:
+        result_dtype = _result_dtype(input, target, f32_loss)
+        if upstream is not None:
+            upstream = _loss_arguments.upstream_of(upstream, result_dtype, input, _NAME)
+        if of_torch:
+            _reference.check_dtype(input, _NAME, "input")
+            target = target if target.is_floating_point() else target.long()
+            return _in_torch(input, target, weight, upstream, of_rows, numbers, result_dtype, returned)
     if weight is not None and (weight.dim() != 1 or weight.numel() == 0):  # kernels check its length
         raise ValueError(
             f"{_NAME}: weight has sizes {list(weight.shape)}; expected [{input.shape[_reference.class_dim(input)]}], "
@@ -116,6 +114,12 @@ def outputs(
     return made
 
 
+def _result_dtype(input: Tensor, target: Tensor, f32_loss: bool) -> torch.dtype:
+    """The dtype of the loss, which is never narrower than probabilities, nor than float64 logits."""
+    wide = torch.promote_types(input.dtype, target.dtype) if target.is_floating_point() else input.dtype
+    return torch.float32 if f32_loss and wide in KERNEL_DTYPES else wide
+
+
 def _check_given_lse(
     given_lse: Tensor, input: Tensor, target: Tensor, numbers: _reference.Options, wants_others: bool
 ) -> None:
@@ -129,6 +133,14 @@ def _check_given_lse(
             "with inplace_backward, and with any output except z_loss"
         )
     _loss_arguments.check_given_lse(given_lse, input, _NAME)
+
+
+def _check_in_place(input: Tensor, numbers: _reference.Options) -> None:
+    if input.requires_grad and _is_grad_enabled():
+        if numbers.reduction == _NONE:
+            raise ValueError(f"{_NAME}: inplace_backward is True; expected False with the reduction 'none'")
+        if input.is_neg():
+            raise ValueError(f"{_NAME}: inplace_backward is True; expected False for a negated view (Tensor.is_neg())")
 
 
 def _in_torch(

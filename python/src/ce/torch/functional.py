@@ -76,6 +76,15 @@ def _refuse(error: Exception, **given: Any) -> NoReturn:
         raise
 
 
+def _legacy_reduction(size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction of torch's deprecated options, with torch's warning unless a compiler traces the call."""
+    if not _is_compiling():
+        return _reduction.legacy_get_string(size_average, reduce)
+    if reduce is not None and not reduce:
+        return "none"
+    return "mean" if size_average is None or size_average else "sum"
+
+
 def _with_direct_calls(function: _Function) -> _Function:
     """Decorates :func:`cross_entropy`. As in softmax, a loss of class indices with only torch's options takes the
     shortest way to its kernel; every other call goes to the function, with all its options."""
@@ -124,7 +133,7 @@ def _with_direct_calls(function: _Function) -> _Function:
             if has_kernels_for(input) and input.numel() != 0:
                 _refuse(error, input=input, target=target, ignore_index=ignore_index, label_smoothing=label_smoothing)
         if size_average is not None or reduce is not None:
-            reduction = _reduction.legacy_get_string(size_average, reduce)
+            reduction = _legacy_reduction(size_average, reduce)
         if has_torch_function_variadic(input, target, weight) and options.keys() <= defaults.keys():
             own = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
             named = {**own, **defaults, **options}

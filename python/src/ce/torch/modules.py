@@ -21,7 +21,8 @@ _OPTIONS = tuple(
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """:class:`torch.nn.CrossEntropyLoss`, with the further options of :func:`cross_entropy` by keyword."""
+    """:class:`torch.nn.CrossEntropyLoss`, with amounts, dtype and memory of the loss as in :func:`cross_entropy`, by
+    keyword. A call takes row_weight and divisor; other options and outputs are those of the function alone."""
 
     @_amounts.with_amounts
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ce.torch import _native, _reference
+from ce.torch import _autograd, _native, _reference
 from ce.torch._registrations._library import (
     AUTOCAST,
     fake_gradient,
@@ -183,6 +183,7 @@ def _keep_from_lse(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _gradient_from_lse(
     ctx: Any, of_loss: Tensor | None, of_z_loss: Tensor | None, *others: None
 ) -> tuple[Tensor | None, ...]:
+    _autograd.refuse_second("cross_entropy")
     none = (None,) * (ctx.inputs - 1)
     if of_loss is None and of_z_loss is None:
         return None, *none

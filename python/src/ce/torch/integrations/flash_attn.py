@@ -16,7 +16,9 @@ __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
 _NAME = "ce.torch.cross_entropy_loss"
 
 
-@in_own_words(input="logits", target="labels", z_loss="lse_square_scale", given_lse="precomputed_lse", group="process_group")
+@in_own_words(
+    input="logits", target="labels", z_loss="lse_square_scale", given_lse="precomputed_lse", group="process_group"
+)
 def cross_entropy_loss(
     logits: Tensor,
     labels: Tensor,

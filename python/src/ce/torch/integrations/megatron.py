@@ -63,7 +63,7 @@ def vocab_parallel_cross_entropy(
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"vocab_parallel_cross_entropy: label_smoothing is {label_smoothing}; expected 0 to below 1")
     if label_smoothing > 0.0 and smoothing_of_shards:
-        classes = vocab_parallel_logits.shape[-1]
+        classes = _several_classes(vocab_parallel_logits.shape[-1], label_smoothing)
         share = label_smoothing * classes / (classes - 1)
         made = _cross_entropy(
             vocab_parallel_logits, target, group=group, reduction="none", loss_dtype=torch.float32, return_lse=True
@@ -72,7 +72,7 @@ def vocab_parallel_cross_entropy(
         return (1.0 - share) * made.loss + share * of_all.where(target != _IGNORED, 0.0)
     if label_smoothing > 0.0:
         ranks = dist.get_world_size(group) if dist.is_initialized() else 1
-        classes = ranks * vocab_parallel_logits.shape[-1]
+        classes = _several_classes(ranks * vocab_parallel_logits.shape[-1], label_smoothing)
         label_smoothing *= classes / (classes - 1)
     return _cross_entropy(
         vocab_parallel_logits,
@@ -82,6 +82,14 @@ def vocab_parallel_cross_entropy(
         label_smoothing=label_smoothing,
         loss_dtype=torch.float32,
     )
+
+
+def _several_classes(classes: int, label_smoothing: float) -> int:
+    if classes == 1:
+        raise ValueError(
+            f"vocab_parallel_cross_entropy: label_smoothing is {label_smoothing}; expected 0 with a single class"
+        )
+    return classes
 
 
 def fused_vocab_parallel_cross_entropy(vocab_parallel_logits: Tensor, target: Tensor, tp_group: Any = None) -> Tensor:
