@@ -139,7 +139,7 @@ def _check_in_place(input: Tensor, numbers: _reference.Options) -> None:
     if input.requires_grad and _is_grad_enabled():
         if numbers.reduction == _NONE:
             raise ValueError(f"{_NAME}: inplace_backward is True; expected False with the reduction 'none'")
-        if input.is_neg():
+        if not _is_compiling() and input.is_neg():
             raise ValueError(f"{_NAME}: inplace_backward is True; expected False for a negated view (Tensor.is_neg())")
 
 
