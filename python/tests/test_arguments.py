@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -436,6 +438,73 @@ def test_the_linear_layer_names_what_is_wrong(case, device):
         arguments = {"input": input, "linear_weight": weight, "target": torch.arange(ROWS, device=device)}
         with pytest.raises(kind, match=r"^ce\.torch\.linear_cross_entropy: " + message):
             ct.linear_cross_entropy(**{**arguments, **on(device, given)})
+
+
+WRONG_AMOUNTS = [
+    {"z_loss": -1.0},
+    {"z_loss": None},
+    {"z_loss": 1e39},
+    {"softcap": -1.0},
+    {"softcap": 1e-30},
+    {"logit_scale": -1.0},
+    {"logit_scale": 0},
+    {"token_scaling": -1},
+    {"token_scaling": 17},
+    {"label_smoothing": -0.1},
+    {"label_smoothing": float("nan")},
+    {"label_smoothing": 2},
+    {"return_lse": "x"},
+    {"return_hit": "x"},
+]
+WRONG_OF_LAYERS = [
+    {"accumulate": "x"},
+    {"accumulate": torch.int64},
+    {"accumulate": torch.bfloat16},
+    {"memory_budget": 2**70},
+    {"chunk_tokens": 2**63},
+    {"logits_dtype": torch.float64},
+    {"logits_dtype": torch.bfloat16},
+]
+ALIKE = [
+    *((name, given) for name in ("cross_entropy", "linear_cross_entropy") for given in WRONG_AMOUNTS),
+    *(
+        (name, given)
+        for name in ("linear_cross_entropy", "linear_logprobs_and_entropy", "vocab_parallel_linear_cross_entropy")
+        for given in WRONG_OF_LAYERS
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(ALIKE)))
+def test_torch_serves_no_call_that_kernels_refuse(case, device):
+    name, given = ALIKE[case]
+
+    def refused(device):
+        rows, weight = torch.zeros(ROWS, HIDDEN, device=device), torch.zeros(CLASSES, HIDDEN, device=device)
+        given_tensors = (rows,) if name == "cross_entropy" else (rows, weight)
+        with pytest.raises((TypeError, ValueError)) as caught:
+            getattr(ct, name)(*given_tensors, torch.zeros(ROWS, dtype=torch.int64, device=device), **given)
+        return caught
+
+    by_kernels = refused(device)
+    (argument,) = given
+    assert re.match(rf"ce(\.torch\.|: )\w+: .*{argument} is .*; expected ", str(by_kernels.value))
+    if name.startswith("vocab_parallel"):  # torch serves none of its calls
+        return
+    ct.configure(cpu="torch")
+    by_torch = refused("cpu")
+    assert by_torch.type is by_kernels.type
+    assert str(by_torch.value) == str(by_kernels.value)
+
+
+def test_torch_serves_probabilities_with_amounts_that_kernels_take(device):
+    logits, target = torch.randn(ROWS, CLASSES, device=device), torch.full((ROWS, CLASSES), 1 / CLASSES, device=device)
+    amounts = {"z_loss": 0.1, "softcap": 5.0, "logit_scale": 2, "label_smoothing": torch.tensor(0.1)}
+    want = ct.cross_entropy(logits, target, **amounts)
+    ct.configure(cpu="torch")
+    torch.testing.assert_close(ct.cross_entropy(logits.cpu(), target.cpu(), **amounts), want.cpu())
+    with pytest.raises(ValueError, match="token_scaling is 1; expected 0, because target holds probabilities"):
+        ct.cross_entropy(logits.cpu(), target.cpu(), token_scaling=1.0)
 
 
 RANKS = {

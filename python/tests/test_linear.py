@@ -91,6 +91,29 @@ def test_exponentials_where_they_do_not_serve(reason, device, seed):
         ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=head.bias, exponentials=True)
 
 
+@pytest.mark.parametrize("place", ["host", "torch"])
+@pytest.mark.parametrize("kind", ["bfloat16", "autocast", "bias"])
+def test_logits_in_float32_are_not_rounded(kind, place, device, seed):
+    """Neither by kernels, which may round others, nor by torch, which then does."""
+    if place == "torch":
+        ct.configure(cpu="torch")
+        device = torch.device("cpu")
+    dtype = torch.float32 if kind == "autocast" else torch.bfloat16
+    x, w = torch.randn(6, 64, device=device).to(dtype), torch.randn(11, 64, device=device).to(dtype)
+    bias = torch.randn(11, device=device) if kind == "bias" else None
+    target = torch.arange(6, device=device)
+    exact = F.linear(x.bfloat16().double(), w.bfloat16().double(), None if bias is None else bias.double())
+    logprob = exact.log_softmax(1).gather(1, target.unsqueeze(1)).squeeze(1).float()
+    entropy = -(exact.softmax(1) * exact.log_softmax(1)).sum(1).float()
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=kind == "autocast"):
+        for logits_dtype in (torch.float32, None) if place == "torch" else (torch.float32,):
+            options = {"linear_bias": bias, "logits_dtype": logits_dtype}
+            loss = ct.linear_cross_entropy(x, w, target, reduction="none", loss_dtype=torch.float32, **options)
+            made = (-loss, *ct.linear_logprobs_and_entropy(x, w, target, **options))
+            errors = [(one - want).abs().max().item() for one, want in zip(made, (logprob, logprob, entropy))]
+            assert max(errors) < 2e-5 if logits_dtype is torch.float32 else min(errors) > 1e-4, errors
+
+
 def test_every_option_at_once(device, seed):
     head = Head(device, sizes=(3, 7))
     weight = torch.rand(CLASSES, device=device) + 0.5
@@ -590,7 +613,7 @@ def test_what_is_wrong_is_said(device):
         ((head.input, head.weight, head.target), {"upstream": head.input[:3, 0]}, "upstream has sizes"),
         ((head.input, head.weight, head.target.to("meta")), {}, r"^ce\.torch\.linear_cross_entropy: target is on meta"),
         ((head.input, head.weight, head.target), {"row_weight": head.input[:, 0].to("meta")}, "row_weight is on meta"),
-        ((head.input.long(), head.weight.long(), head.target), {}, "input is torch.int64"),
+        ((head.input.long(), head.weight.long(), head.target), {}, r"input\.dtype is torch\.int64; expected"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             ct.linear_cross_entropy(*arguments, **options)

@@ -32,6 +32,7 @@ __all__ = [
     "reduction_code",
     "refuse_gradients",
     "require_dtype",
+    "require_flags",
     "require_integer",
 ]
 
@@ -203,6 +204,16 @@ def require_integer(name: str, argument: str, given: Any) -> None:
     """
     if given is not None and (isinstance(given, Tensor) or not _is_integer(given)):
         raise TypeError(f"{name}: {argument} is {_shown(given)}; expected an integer or None")
+
+
+def require_flags(name: str, **given: Any) -> None:
+    """
+    Raises:
+        TypeError: neither true nor false.
+    """
+    for argument, value in given.items():
+        if type(value) is not bool and not _is_flag(value):
+            raise TypeError(f"{name}: {argument} is {_shown(value)}; expected {_FLAG.expected}")
 
 
 def integer(name: str, argument: str, given: Any) -> int:

@@ -154,6 +154,7 @@ def _in_torch(
     returned: tuple[bool, ...],
 ) -> Sequence[Any]:
     """The outputs by torch's own operations."""
+    _loss_arguments.refuse_amounts(numbers, target)
     ignore_index, code, label_smoothing, *_ = numbers
     is_plain = not any(returned) and upstream is None and all(one is None for one in of_rows)
     if is_plain and numbers == _reference.Options(ignore_index, code, label_smoothing):

@@ -34,8 +34,7 @@ def check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) -
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"ce.torch.{name}: linear_bias has sizes {list(bias.shape)}; expected [{weight.shape[0]}]")
     for argument, tensor in (("input", input), ("linear_weight", weight)):
-        if not tensor.is_floating_point():
-            raise TypeError(f"ce.torch.{name}: {argument} is {tensor.dtype}; expected a floating point dtype")
+        _arguments.require_dtype(f"ce.torch.{name}", argument, tensor, *KERNEL_DTYPES, torch.float64)
     if input.dtype is torch.float64 or weight.dtype is torch.float64:
         _arguments.require_dtype(f"ce.torch.{name}", "linear_weight", weight, input.dtype)
     if bias is not None:
@@ -81,9 +80,31 @@ def has_kernels(input: Tensor, weight: Tensor) -> bool:
     return has_kernels_for(input) and has_kernels_for(weight) and input.numel() > 0
 
 
-def logits_in_torch(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The logits of a layer by torch's own product, in its dtype. The caller has turned off autocast."""
-    return F.linear(input.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+def logits_dtype_of(name: str, given: torch.dtype | None, own: torch.dtype) -> torch.dtype:
+    """The dtype of the logits.
+
+    Args:
+        own: the dtype of the products.
+
+    Raises:
+        ValueError: neither float32 nor that of the products.
+    """
+    if given not in (None, own, torch.float32):
+        raise ValueError(f"ce.torch.{name}: logits_dtype is {given}; expected {f32_or(own)}")
+    return given or own
+
+
+def logits_in_torch(
+    input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, logits: torch.dtype
+) -> Tensor:
+    """The logits of a layer by torch's own product. The caller has turned off autocast.
+
+    Args:
+        dtype: the dtype of the operands.
+        logits: the dtype of the result, to which nothing is rounded before.
+    """
+    operands = (input.to(dtype).to(logits), weight.to(dtype).to(logits))
+    return F.linear(*operands, None if bias is None else bias.to(logits))
 
 
 def flat_hidden(input: Tensor) -> Tensor:
@@ -126,14 +147,18 @@ def check_sums(name: str, argument: str, dtype: torch.dtype | None, input: Tenso
         TypeError, ValueError: the gradient of the weight cannot be summed in that dtype; names the function and
             argument.
     """
-    _linear.dtype_code(dtype, name, argument)
     of_products = dtype_of(input, weight)
     own = of_products if weight.dtype is of_products else torch.float32  # dtype of the gradient before it is returned
     if dtype not in (None, own, torch.float32):
+        _linear.dtype_code(dtype, name, argument)
         raise ValueError(f"ce.torch.{name}: {argument} is {dtype}; expected {f32_or(own)}")
 
 
 def check_memory(name: str, memory_budget: int | None, chunk_tokens: int | None) -> None:
     for argument, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
-        if number is not None and _arguments.integer(f"ce.torch.{name}", argument, number) < 1:
+        if number is None:
+            continue
+        if _arguments.integer(f"ce.torch.{name}", argument, number) < 1:
             raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected 1 or more, or None")
+        if number >= 2**63:
+            raise ValueError(f"ce.torch.{name}: {argument} is {number}; expected an integer of 64 bits")

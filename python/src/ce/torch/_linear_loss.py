@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ce.torch import _autocast, _autograd, _linear, _linear_arguments, _reference, _valid_tokens, functional
+from ce.torch import (
+    _autocast,
+    _autograd,
+    _linear,
+    _linear_arguments,
+    _loss_arguments,
+    _reference,
+    _valid_tokens,
+    functional,
+)
 
 
 class Dtypes(NamedTuple):
@@ -30,13 +39,15 @@ def in_torch(
     return_hit: bool,
 ) -> tuple[Any, ...]:
     """As :func:`in_kernels`, by torch's own operations."""
+    _loss_arguments.refuse_amounts(numbers, target, "LinearCrossEntropy: ")
     options = numbers._asdict()
     reduction = _reference.REDUCTIONS[options.pop("reduction")]
     if inputs.row_scale is not None:
         options["logit_scale"] = inputs.row_scale
     with _autocast.without_autocast(input):
-        logits = _linear_arguments.logits_in_torch(input, linear_weight, linear_bias, dtypes.products)
-        logits = logits.to(dtypes.logits).reshape(-1, linear_weight.shape[0])
+        layer = (input, linear_weight, linear_bias)
+        logits = _linear_arguments.logits_in_torch(*layer, dtypes.products, dtypes.logits)
+        logits = logits.reshape(-1, linear_weight.shape[0])
         loss, of_z_loss, lse, argmax, hit, *_ = functional.cross_entropy(
             logits,
             target.reshape(logits.shape) if target.is_floating_point() else target.reshape(-1).long(),

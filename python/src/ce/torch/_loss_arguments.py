@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref, pointer
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ce.torch import _arguments, _reference
+from ce import _c
+from ce.torch import _arguments, _native, _reference
 from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
+
+_NEUTRAL = _reference.Options()[2:]
+"""Amounts that are off."""
+
+
+def _without_rows(dtype: int, columns: int) -> _c.Tensor:
+    return _c.Tensor(dtype=dtype, columns=columns, row_stride=_c.CONTIGUOUS, column_stride=1)
+
+
+def refuse_amounts(numbers: _reference.Options, target: Tensor, within: str = "") -> None:
+    """Refuses the amounts that kernels refuse, for calls that torch serves: the host device checks a loss of no rows.
+
+    Compiled calls are not checked: compilers do not see through it.
+
+    Args:
+        numbers: without a logit_scale of rows.
+        within: the operation around cross entropy, for errors.
+
+    Raises:
+        TypeError: an amount that is not a number.
+        ValueError: an amount out of its bounds.
+    """
+    if numbers[2:] == _NEUTRAL or torch.compiler.is_compiling():
+        return
+    amounts = {name: float(amount) for name, amount in zip(_c.AMOUNTS, numbers[2:])}
+    options = _c.CrossEntropyOptions(reduction=_reference.NONE, **amounts)
+    tensors = _c.CrossEntropyTensors(
+        logits=pointer(_without_rows(_c.F32, 2)),
+        target=pointer(_without_rows(_c.F32, 2) if target.is_floating_point() else _without_rows(_c.I64, 1)),
+        loss=pointer(_without_rows(_c.F32, 1)),
+    )
+    if _c.library().ce_cross_entropy(_native.context(_native.HOST), byref(options), byref(tensors), None, None):
+        error = _c.last_error()
+        raise type(error)(str(error).replace("ce: ", f"ce: {within}", 1)) from None
 
 
 def dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:

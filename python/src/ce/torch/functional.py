@@ -34,6 +34,7 @@ __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 _NUMBERS_OF_TORCH = _reference.Options()[: _reference.Options._fields.index("label_smoothing") + 1]
 """The operators' values for torch's options that are not given."""
 _NUMBERS, _CODES, _NONE = _cross_entropy.NUMBERS, _c.REDUCTIONS, _reference.NONE
+_BOOL = frozenset((bool,))
 _operators = _native.operators
 _loss = _native.fast(_operators._cross_entropy_loss)
 _loss_of_classes = _native.fast(_operators._cross_entropy_of_classes)
@@ -295,6 +296,17 @@ def cross_entropy(
             if has_kernels_for(input):
                 _native.raise_from(error)
 
+    if asked and not _BOOL.issuperset(map(type, returned)):
+        _arguments.require_flags(
+            "ce.torch.cross_entropy",
+            return_z_loss=return_z_loss,
+            return_lse=return_lse,
+            return_argmax=return_argmax,
+            return_hit=return_hit,
+            return_logprob=return_logprob,
+            return_entropy=return_entropy,
+            return_lse_low=return_lse_low,
+        )
     made = _cross_entropy.outputs(
         input,
         target,

@@ -169,6 +169,14 @@ def linear_cross_entropy(
         divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
     _check_sizes(input, linear_weight, target, linear_bias, weight, row_weight, upstream, row_scale)
     _linear_arguments.check_memory(_NAME, memory_budget, chunk_tokens)
+    _linear_arguments.check_sums(_NAME, of_sums, accumulate, input, linear_weight)
+    _arguments.require_flags(
+        f"ce.torch.{_NAME}",
+        return_z_loss=return_z_loss,
+        return_lse=return_lse,
+        return_argmax=return_argmax,
+        return_hit=return_hit,
+    )
     if exponentials not in (None, True, False):
         raise TypeError(f"ce.torch.{_NAME}: exponentials is {exponentials!r}; expected True, False or None")
     if valid_tokens is not None:
@@ -191,7 +199,6 @@ def linear_cross_entropy(
         _transforms.refuse_functorch(_NAME, "linear")
         _transforms.refuse_tangents(_NAME, *layer, instead="linear")
         _arguments.refuse_gradients(f"ce.torch.{_NAME}", weight=weight, row_weight=row_weight)
-        _linear_arguments.check_sums(_NAME, of_sums, accumulate, input, linear_weight)
         if check:
             _target_check.check_targets(input, of_earlier_calls=True)
         memory = _linear_arguments.memory_of(
@@ -281,10 +288,7 @@ def _dtypes_of(
 ) -> _linear_loss.Dtypes:
     """The dtypes of the call, which the given ones must fit."""
     dtype = _linear_arguments.dtype_of(input, linear_weight)
-    logits = dtype if logits_dtype is None else logits_dtype
-    if logits not in (dtype, torch.float32):
-        expected = _linear_arguments.f32_or(dtype)
-        raise ValueError(f"ce.torch.{_NAME}: logits_dtype is {logits_dtype}; expected {expected}")
+    logits = _linear_arguments.logits_dtype_of(_NAME, logits_dtype, dtype)
     if target.is_floating_point() and torch.promote_types(target.dtype, logits) is not logits:
         raise TypeError(
             f"ce.torch.{_NAME}: target.dtype is {target.dtype}; expected {logits}, the dtype of the logits "

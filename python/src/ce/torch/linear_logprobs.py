@@ -66,10 +66,12 @@ def linear_logprobs_and_entropy(
     _linear_arguments.check_memory(name, memory_budget, chunk_tokens)
     if valid_tokens is not None:
         _valid_tokens.check(name, valid_tokens, index.numel())
+    _linear_arguments.check_sums(name, "accumulate", accumulate, input, linear_weight)
     dtype = _linear_arguments.dtype_of(input, linear_weight)
+    of_logits = _linear_arguments.logits_dtype_of(name, logits_dtype, dtype)
     if not _linear_arguments.has_kernels(input, linear_weight):
         with _autocast.without_autocast(input):
-            logits = _linear_arguments.logits_in_torch(input, linear_weight, linear_bias, dtype)
+            logits = _linear_arguments.logits_in_torch(input, linear_weight, linear_bias, dtype, of_logits)
         logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
         if valid_tokens is None:
             return logprob, entropy
@@ -78,7 +80,6 @@ def linear_logprobs_and_entropy(
         return logprob.masked_fill(left_out, 0.0) * factor, entropy.masked_fill(left_out, 0.0) * factor
     _transforms.refuse_functorch(name, "linear")
     _transforms.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
-    _linear_arguments.check_sums(name, "accumulate", accumulate, input, linear_weight)
     scale = (
         None
         if of_rows is None

@@ -125,9 +125,9 @@ def vocab_parallel_linear_cross_entropy(
     if weight is not None and weight.shape != (classes,):
         raise ValueError(f"ce.torch.{_NAME}: weight has sizes {list(weight.shape)}; expected [{classes}], one a class")
     dtype = _linear_arguments.dtype_of(input, linear_weight)
-    logits = _one_of("logits_dtype", logits_dtype, dtype)
-    of_weight = dtype if linear_weight.dtype is dtype else torch.float32  # its gradient, before it is returned
-    sums_in_f32 = _one_of("accumulate", accumulate, of_weight, torch.float32) is torch.float32
+    logits = _linear_arguments.logits_dtype_of(_NAME, logits_dtype, dtype)
+    _linear_arguments.check_sums(_NAME, "accumulate", accumulate, input, linear_weight)
+    sums_in_f32 = accumulate in (None, torch.float32)
     flat_target = _linear_arguments.flat_target(target, dtype)
     tokens = flat_target.numel()
     if divisor is not None:
@@ -236,17 +236,6 @@ def _shaped(made: dict[str, Tensor], rows: torch.Size, reduction: str, dtype: to
         if name not in _valid_tokens.OF_ROWS:
             made[name] = made[name].to(dtype)
     return made
-
-
-def _one_of(
-    argument: str, given: torch.dtype | None, own: torch.dtype, otherwise: torch.dtype | None = None
-) -> torch.dtype:
-    """The given dtype, which must be float32 or the call's own; by default `otherwise`, or the latter."""
-    if given is None:
-        return otherwise or own
-    if given not in (own, torch.float32):
-        raise ValueError(f"ce.torch.{_NAME}: {argument} is {given}; expected {_linear_arguments.f32_or(own)}")
-    return given
 
 
 def _flat_upstream(upstream: Tensor | float, input: Tensor) -> Tensor:
