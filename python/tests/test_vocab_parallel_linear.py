@@ -151,8 +151,61 @@ def test_the_gradient_of_a_float32_weight_is_not_rounded(device):
     assert not torch.equal(w.grad, w.grad.bfloat16().float())
 
 
-def test_targets_of_any_integers(device):
+def test_targets_are_class_indices_of_the_dtypes_that_one_gpu_takes(device):
     x, w = torch.randn(4, 8, device=device), torch.randn(6, 8, device=device)
     target = torch.arange(4, device=device)
     want = ct.vocab_parallel_linear_cross_entropy(x, w, target)
-    assert torch.equal(ct.vocab_parallel_linear_cross_entropy(x, w, target.to(torch.int16)), want)
+    for dtype in (torch.int32, torch.uint8):
+        assert torch.equal(ct.vocab_parallel_linear_cross_entropy(x, w, target.to(dtype)), want)
+    for function in (ct.vocab_parallel_linear_cross_entropy, ct.linear_cross_entropy):
+        with pytest.raises(TypeError, match=rf"^ce\.torch\.{function.__name__}: target\.dtype is torch\.int16; expected"):
+            function(x, w, target.to(torch.int16))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("ignored, valid_tokens", [(0, None), (0, 0), (3, 0), (3, None)])
+def test_a_loss_of_no_tokens_is_that_of_torch(ignored, valid_tokens, reduction, device):
+    target = torch.full((ignored,), -100, device=device)
+    want = torch.nn.functional.cross_entropy(torch.zeros(ignored, 5, device=device), target, reduction=reduction)
+    for function in (ct.vocab_parallel_linear_cross_entropy, ct.linear_cross_entropy):
+        layer = (torch.randn(ignored, 4, device=device), torch.randn(5, 4, device=device, requires_grad=True))
+        for options in ({}, {"z_loss": 0.1}, {"weight": torch.ones(5, device=device)}):
+            loss = function(*layer, target, reduction=reduction, valid_tokens=valid_tokens, **options)
+            torch.testing.assert_close(loss, want, equal_nan=True)
+
+
+def test_a_sum_of_no_tokens_by_a_divisor_is_0(device):
+    layer = torch.randn(0, 4, device=device), torch.randn(5, 4, device=device)
+    target = torch.zeros(0, dtype=torch.int64, device=device)
+    assert ct.vocab_parallel_linear_cross_entropy(*layer, target, divisor=2.0).item() == 0
+
+
+@pytest.mark.parametrize("place", ["host", "torch"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("valid_tokens", [0, 1])
+def test_too_few_valid_tokens_are_not_a_gradient_of_the_layer(valid_tokens, reduction, place, device):
+    functions = [ct.linear_cross_entropy]
+    if place == "torch":
+        ct.configure(cpu="torch")
+        device = torch.device("cpu")
+    else:
+        functions.append(ct.vocab_parallel_linear_cross_entropy)
+    x, target = torch.randn(3, 4, device=device, requires_grad=True), torch.tensor([1, -100, 2], device=device)
+    w = torch.randn(5, 4, device=device, requires_grad=True)
+    bias = torch.randn(5, device=device, requires_grad=True)
+    for function in functions:
+        loss = function(x, w, target, linear_bias=bias, valid_tokens=valid_tokens, reduction=reduction)
+        assert loss.isnan().all()
+        of_weight, of_bias = torch.autograd.grad(loss.sum(), (w, bias))
+        assert of_weight.isnan().all(), function.__name__
+        assert of_bias.isnan().all(), function.__name__
+
+
+def test_what_is_wrong_in_a_chunk_is_said_of_the_layer(device):
+    x, w = torch.randn(4, 8, device=device), torch.randn(6, 8, device=device)
+    for argument, given in {
+        "label_smoothing": 2, "z_loss": -1.0, "softcap": -1.0, "logit_scale": 0.0, "token_scaling": 17, "plan": "x",
+        "first_class": 1,
+    }.items():  # fmt: skip
+        with pytest.raises(ValueError, match=f"^ce\\.torch\\.vocab_parallel_linear_cross_entropy: {argument} is "):
+            ct.vocab_parallel_linear_cross_entropy(x, w, torch.arange(4, device=device), **{argument: given})

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _linear
+from ce.torch import _arguments, _autograd, _linear
 from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
 
 
@@ -122,15 +122,24 @@ def _in_chunks(
         logits.requires_grad_(gradients is not None)
         options = call.options if row_scale is None else {**call.options, "logit_scale": row_scale}
         with torch.set_grad_enabled(gradients is not None), torch.autocast(logits.device.type, enabled=False):
-            results = vocab_parallel_cross_entropy(
-                logits, target, row_weight=row_weight, upstream=upstream, inplace_backward=True, **options
-            )
+            results = _loss(logits, target, row_weight=row_weight, upstream=upstream, inplace_backward=True, **options)
         loss, *others = results if isinstance(results, VocabParallelOutput) else (results,)
         if gradients is not None:
             (of_logits,) = torch.autograd.grad(loss, logits, None if of_loss is None else of_loss[rows])
             gradients.add(rows, of_logits)
         made.append((loss.detach(), *(one.detach() for one in others if one is not None)))
     return made
+
+
+def _loss(logits: Tensor, target: Tensor, **named: Any) -> Any:
+    """The loss of a chunk. Errors name the function that users call."""
+    try:
+        return vocab_parallel_cross_entropy(logits, target, **named)
+    except (*_arguments.REFUSALS, LookupError) as error:
+        of_chunk, text = "ce.torch.vocab_parallel_cross_entropy: ", str(error)
+        if not text.startswith(of_chunk):
+            raise
+        raise type(error)(f"ce.torch.vocab_parallel_linear_cross_entropy: {text[len(of_chunk) :]}") from None
 
 
 def _make_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: Tensor) -> None:
@@ -150,7 +159,10 @@ def _make_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: Te
 
 
 class VocabParallelLinear(torch.autograd.Function):
-    """Saves the gradients for the reductions mean and sum, and the layer for the reduction none."""
+    """Saves the gradients for the reductions mean and sum, and the layer for the reduction none.
+
+    Takes the factor of the results that leave out tokens (:mod:`ce.torch._valid_tokens`), by which they are multiplied.
+    """
 
     @staticmethod
     def forward(
@@ -162,6 +174,7 @@ class VocabParallelLinear(torch.autograd.Function):
         row_weight: Tensor | None,
         row_scale: Tensor | None,
         upstream: Tensor | None,
+        factor: Tensor | None,
         call: Call,
         needs: tuple[bool, ...],
         valid: int,
@@ -180,21 +193,24 @@ class VocabParallelLinear(torch.autograd.Function):
         if ctx.one_pass:
             ctx.save_for_backward(*(gradients.finished() if gradients is not None else (None,) * 3))
             return torch.stack(losses).sum(0), *made
-        ctx.save_for_backward(input, weight, bias, *of_rows)
+        ctx.save_for_backward(input, weight, bias, factor, *of_rows)
         ctx.call, ctx.needs, ctx.valid = call, needs, valid
         return torch.cat(losses), *made
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> Any:
         _autograd.refuse_second("vocab_parallel_linear_cross_entropy", "torch.nn.functional.linear")
-        none = (None,) * 7
+        none = (None,) * 8
         if of_loss is None:
             return None, None, None, *none
         if ctx.one_pass:
             return *(_linear._scaled(one, of_loss) for one in ctx.saved_tensors), *none
         _autograd.refuse_batched("vocab_parallel_linear_cross_entropy", of_loss)
-        input, weight, bias, *of_rows = ctx.saved_tensors
+        input, weight, bias, factor, *of_rows = ctx.saved_tensors
         layer = _layer_of(input, weight, bias, ctx.call.dtype, ctx.valid)
         gradients = _Gradients(ctx.call, layer, ctx.needs, ctx.dtypes, weight.shape[0])
         _in_chunks(ctx.call, layer, tuple(of_rows), gradients, of_loss.detach().float())
-        return *gradients.finished(), *none
+        made = gradients.finished()
+        if factor is not None and input.shape[0] == 0:  # of no token, so no upstream gradient carries it
+            made = [one if one is None else one * factor.to(one.dtype) for one in made]
+        return *made, *none

@@ -132,8 +132,9 @@ def linear_cross_entropy(
         options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` are used.
         valid_tokens: an upper bound for the number of tokens whose target is not ignore_index, such as
             ``int((labels != -100).sum())`` of labels that are still on the CPU: the products then leave out the ignored
-            tokens, and masked prompts cost next to nothing. If more tokens count, the loss is NaN, and no row has an
-            argmax or a hit. For an ignored token the losses and z-losses are 0, the logsumexp is NaN, the argmax -1,
+            tokens, and masked prompts cost next to nothing. If more tokens count, the loss is NaN, so are the gradients
+            of linear_weight and linear_bias (that of the input need not be), and no row has an argmax or a hit. For an
+            ignored token the losses and z-losses are 0, the logsumexp is NaN, the argmax -1,
             and there is no hit; :func:`check` numbers only the rows that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of the free memory when the first
             call of such sizes runs.
@@ -144,8 +145,9 @@ def linear_cross_entropy(
             float32 if there is more than one chunk and the budget holds it.
         exponentials: whether the product of the logits writes their exponentials, from which the gradients are computed
             without another pass over the logits; hidden states are rounded once more for the weight's gradient. It
-            supports bfloat16 with class indices on Hopper, without linear_bias, weight, label_smoothing, token_scaling
-            and a logit_scale of rows. None: if the first call of such sizes finds that faster.
+            supports bfloat16 with class indices on Hopper, with rows of input and linear_weight aligned to 16 bytes (a
+            hidden size divisible by 8), without linear_bias, weight, label_smoothing, token_scaling and a logit_scale
+            of rows. None: if the first call of such sizes finds that faster.
 
     All other arguments, and the result, are as in :func:`ce.torch.cross_entropy`.
 

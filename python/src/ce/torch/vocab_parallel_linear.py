@@ -21,7 +21,7 @@ from ce.torch import (
     _vocab_parallel_linear,
     functional,
 )
-from ce.torch._kernels import KERNEL_DTYPES, has_kernels_for
+from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 from ce.torch.vocab_parallel import (
     VocabParallelOutput,
 )
@@ -89,9 +89,8 @@ def vocab_parallel_linear_cross_entropy(
             weight's gradient in float32; there is only one chunk if the logits of all tokens take no more memory than
             those of a chunk and such sums.
         chunk_tokens: tokens of a chunk, equal on every rank; None: as many as the budget holds.
-        valid_tokens: equal on every rank; logits_dtype; accumulate: as in :func:`ce.torch.linear_cross_entropy`. If
-            more tokens count than valid_tokens says, all gradients are NaN with the loss. None for accumulate: float32
-            if there is more than one chunk.
+        valid_tokens: equal on every rank; logits_dtype; accumulate: as in :func:`ce.torch.linear_cross_entropy`. None
+            for accumulate: float32 if there is more than one chunk.
 
     All other arguments are as in :func:`ce.torch.vocab_parallel_cross_entropy`. Outputs other than the loss have no
     gradient.
@@ -132,7 +131,7 @@ def vocab_parallel_linear_cross_entropy(
     tokens = flat_target.numel()
     if divisor is not None:
         divisor = _loss_arguments.divisor_of(divisor, reduction, input, f"ce.torch.{_NAME}")
-    elif reduction == "mean":
+    elif reduction == "mean" and tokens > 0 and valid_tokens != 0:  # a mean of no rows is NaN by itself
         divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, all_amounts["z_loss"] != 0.0)
     row_scale = None
     if isinstance(all_amounts["logit_scale"], Tensor):
@@ -188,7 +187,17 @@ def vocab_parallel_linear_cross_entropy(
         _agree(group, ranks, tuple(float(one) for one in of_call))
     valid = _rank_groups.Group(group, ranks, first_class, classes).valid(columns)
     loss, *others = _vocab_parallel_linear.VocabParallelLinear.apply(
-        hidden, linear_weight, linear_bias, flat_target, flat_rows, row_scale, upstream, call, needs, valid
+        hidden,
+        linear_weight,
+        linear_bias,
+        flat_target,
+        flat_rows,
+        row_scale,
+        upstream,
+        None if kept is None else kept.factor,
+        call,
+        needs,
+        valid,
     )
     wanted = [name for name in ("z_loss", *_valid_tokens.OF_ROWS) if options[f"return_{name}"]]
     made = {"loss": loss, **dict(zip(wanted, others))}
@@ -210,6 +219,7 @@ def _check_arguments(
     _linear_arguments.check_layer(_NAME, input, linear_weight, linear_bias)
     if target.is_floating_point():
         raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
+    _arguments.require_dtype(f"ce.torch.{_NAME}", "target", target, *INDEX_DTYPES, torch.uint8)
     if target.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
     _arguments.reduction_code(f"ce.torch.{_NAME}", reduction)
