@@ -464,6 +464,9 @@ WRONG_OF_LAYERS = [
     {"chunk_tokens": 2**63},
     {"logits_dtype": torch.float64},
     {"logits_dtype": torch.bfloat16},
+    {"input": torch.zeros(ROWS, HIDDEN).to(torch.float8_e4m3fn)},
+    {"linear_weight": torch.zeros(CLASSES, HIDDEN).to(torch.float8_e4m3fn)},
+    {"input": torch.zeros(ROWS, HIDDEN).long()},
 ]
 ALIKE = [
     *((name, given) for name in ("cross_entropy", "linear_cross_entropy") for given in WRONG_AMOUNTS),
@@ -472,6 +475,9 @@ ALIKE = [
         for name in ("linear_cross_entropy", "linear_logprobs_and_entropy", "vocab_parallel_linear_cross_entropy")
         for given in WRONG_OF_LAYERS
     ),
+    ("linear_cross_entropy", {"target": torch.arange(ROWS).to_sparse()}),
+    ("linear_cross_entropy", {"target": torch.arange(ROWS).to_sparse(), "z_loss": 0.1}),
+    ("linear_cross_entropy", {"target": torch.arange(ROWS).short()}),
 ]
 
 
@@ -480,15 +486,17 @@ def test_torch_serves_no_call_that_kernels_refuse(case, device):
     name, given = ALIKE[case]
 
     def refused(device):
-        rows, weight = torch.zeros(ROWS, HIDDEN, device=device), torch.zeros(CLASSES, HIDDEN, device=device)
-        given_tensors = (rows,) if name == "cross_entropy" else (rows, weight)
+        arguments = {"input": torch.zeros(ROWS, HIDDEN), "linear_weight": torch.zeros(CLASSES, HIDDEN)}
+        if name == "cross_entropy":
+            del arguments["linear_weight"]
+        arguments["index" if "logprobs" in name else "target"] = torch.zeros(ROWS, dtype=torch.int64)
         with pytest.raises((TypeError, ValueError)) as caught:
-            getattr(ct, name)(*given_tensors, torch.zeros(ROWS, dtype=torch.int64, device=device), **given)
+            getattr(ct, name)(**on(device, {**arguments, **given}))
         return caught
 
     by_kernels = refused(device)
-    (argument,) = given
-    assert re.match(rf"ce(\.torch\.|: )\w+: .*{argument} is .*; expected ", str(by_kernels.value))
+    argument = next(iter(given))
+    assert re.match(rf"ce(\.torch\.|: )\w+: .*{argument}(\.dtype)? is .*; expected ", str(by_kernels.value))
     if name.startswith("vocab_parallel"):  # torch serves none of its calls
         return
     ct.configure(cpu="torch")
@@ -651,6 +659,12 @@ def test_options_of_the_module_are_looked_at_when_it_is_made():
         TypeError, match="LinearCrossEntropy: got an unexpected option 'foo'; expected one of reduction"
     ):
         ct.LinearCrossEntropy(24, 101, foo=1)
+    head = ct.LinearCrossEntropy(3, 4)
+    for option in ("weight", "linear_bias", "foo"):
+        with pytest.raises(
+            TypeError, match=f"^ce.torch.LinearCrossEntropy: got an unexpected option '{option}'; expected"
+        ):
+            head(torch.zeros(2, 3), torch.zeros(2).long(), **{option: torch.ones(4)})
     assert ct.LinearCrossEntropy(24, 101, z_loss=0.1, chunk_tokens=8).options == {"z_loss": 0.1, "chunk_tokens": 8}
 
 

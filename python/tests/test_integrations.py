@@ -167,10 +167,40 @@ def test_liger_token_scaling(reduction, device, seed):
     assert_gradients(loss, expected, logits, wide)
 
 
-def test_liger_refuses():
+@pytest.mark.parametrize("module", [liger.LigerCrossEntropyLoss, liger.LigerFusedLinearCrossEntropyLoss])
+def test_modules_of_liger_refuse(module):
     for wrong in ({"label_smoothing": 2.0}, {"reduction": "avg"}, {"softcap": -1.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            liger.LigerCrossEntropyLoss(**wrong)
+        with pytest.raises(ValueError, match=f"^{module.__name__}: {next(iter(wrong))} is "):
+            module(**wrong)
+
+
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+def test_functions_of_liger_refuse_in_their_own_words(cpu, device, seed):
+    if cpu == "torch":
+        ct.configure(cpu="torch")
+        device = torch.device("cpu")
+    logits, target = batch(device)
+    layer = logits, torch.rand(7, logits.shape[1], device=device), target % 7
+    of_both = (
+        ({"reduction": "avg"}, ValueError, "reduction is 'avg'; expected"),
+        ({"lse_square_scale": None}, TypeError, "lse_square_scale is of type NoneType; expected a number"),
+        ({"lse_square_scale": -1.0}, ValueError, "lse_square_scale is -1; expected 0 to"),
+        ({"label_smoothing": 2.0}, ValueError, "label_smoothing is 2; expected 0 to 1"),
+        ({"softcap": -1.0}, ValueError, "softcap is -1; expected 0"),
+    )
+    of_layer = (
+        ({"accum_dtype": "x"}, TypeError, "accum_dtype is 'x'; expected a torch.dtype or None"),
+        ({"accum_dtype": torch.int64}, TypeError, "accum_dtype is torch.int64; expected float32"),
+        ({"accum_dtype": torch.float16}, ValueError, "accum_dtype is torch.float16; expected torch.float32"),
+        ({"bias": torch.ones(3, device=device)}, ValueError, r"bias has sizes \[3\]; expected \[7\]"),
+        ({"ce_weight": torch.ones(3, device=device)}, ValueError, r"ce_weight has sizes \[3\]; expected \[7\]"),
+    )
+    for wrong, kind, message in of_both:
+        with pytest.raises(kind, match=r"^ce\.torch\.liger_cross_entropy: " + message):
+            liger.liger_cross_entropy(logits, target, **wrong)
+    for wrong, kind, message in of_both + of_layer:
+        with pytest.raises(kind, match=r"^ce\.torch\.liger_fused_linear_cross_entropy: " + message):
+            liger.liger_fused_linear_cross_entropy(*layer, **wrong)
 
 
 @pytest.mark.parametrize("in_place", [False, True])

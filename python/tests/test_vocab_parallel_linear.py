@@ -158,7 +158,9 @@ def test_targets_are_class_indices_of_the_dtypes_that_one_gpu_takes(device):
     for dtype in (torch.int32, torch.uint8):
         assert torch.equal(ct.vocab_parallel_linear_cross_entropy(x, w, target.to(dtype)), want)
     for function in (ct.vocab_parallel_linear_cross_entropy, ct.linear_cross_entropy):
-        with pytest.raises(TypeError, match=rf"^ce\.torch\.{function.__name__}: target\.dtype is torch\.int16; expected"):
+        with pytest.raises(
+            TypeError, match=rf"^ce\.torch\.{function.__name__}: target\.dtype is torch\.int16; expected"
+        ):
             function(x, w, target.to(torch.int16))
 
 

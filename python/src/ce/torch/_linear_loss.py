@@ -39,7 +39,7 @@ def in_torch(
     return_hit: bool,
 ) -> tuple[Any, ...]:
     """As :func:`in_kernels`, by torch's own operations."""
-    _loss_arguments.refuse_amounts(numbers, target, "LinearCrossEntropy: ")
+    _loss_arguments.refuse_amounts(numbers, target, "LinearCrossEntropy")
     options = numbers._asdict()
     reduction = _reference.REDUCTIONS[options.pop("reduction")]
     if inputs.row_scale is not None:

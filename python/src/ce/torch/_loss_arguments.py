@@ -21,14 +21,14 @@ def _without_rows(dtype: int, columns: int) -> _c.Tensor:
     return _c.Tensor(dtype=dtype, columns=columns, row_stride=_c.CONTIGUOUS, column_stride=1)
 
 
-def refuse_amounts(numbers: _reference.Options, target: Tensor, within: str = "") -> None:
+def refuse_amounts(numbers: _reference.Options, target: Tensor, operation: str = "CrossEntropy") -> None:
     """Refuses the amounts that kernels refuse, for calls that torch serves: the host device checks a loss of no rows.
 
     Compiled calls are not checked: compilers do not see through it.
 
     Args:
         numbers: without a logit_scale of rows.
-        within: the operation around cross entropy, for errors.
+        operation: that kernels would name in errors.
 
     Raises:
         TypeError: an amount that is not a number.
@@ -45,7 +45,7 @@ def refuse_amounts(numbers: _reference.Options, target: Tensor, within: str = ""
     )
     if _c.library().ce_cross_entropy(_native.context(_native.HOST), byref(options), byref(tensors), None, None):
         error = _c.last_error()
-        raise type(error)(str(error).replace("ce: ", f"ce: {within}", 1)) from None
+        raise type(error)(str(error).replace("CrossEntropy", operation, 1)) from None
 
 
 def dtypes_beside(input: Any) -> dict[str, tuple[torch.dtype, ...]]:

@@ -68,7 +68,12 @@ def _with_direct_calls(function: _Function) -> _Function:
             pass  # rejected below, by name
         except (RuntimeError, ValueError) as error:
             if _linear_arguments.has_kernels(input, linear_weight) and target.device == input.device:
-                _native.raise_from(error)
+                try:
+                    _native.raise_from(error)
+                except _arguments.REFUSALS as known:
+                    given = {"input": input, "linear_weight": linear_weight, "target": target}
+                    _arguments.explain(linear_cross_entropy, known, given)
+                    raise
         layer = (input, linear_weight, target)
         if has_torch_function_variadic(*layer) and options.keys() <= defaults.keys():
             return _arguments.overridden(linear_cross_entropy, layer, *layer, **{**defaults, **options})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +19,15 @@ _OPTIONS = tuple(
     for name, parameter in inspect.signature(linear.linear_cross_entropy).parameters.items()
     if parameter.kind is parameter.KEYWORD_ONLY and name not in ("linear_bias", "weight")
 )
+
+
+def _require_options(given: Mapping[str, Any]) -> None:
+    for option in given:
+        if option not in _OPTIONS:
+            raise TypeError(
+                f"ce.torch.LinearCrossEntropy: got an unexpected option {option!r}; expected one of "
+                f"{', '.join(_OPTIONS)}"
+            )
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
@@ -108,19 +118,19 @@ class LinearCrossEntropy(nn.Linear):
         weight: Tensor | None = None,
         **options: Any,
     ) -> None:
-        for option in options:
-            if option not in _OPTIONS:
-                raise TypeError(
-                    f"ce.torch.LinearCrossEntropy: got an unexpected option {option!r}; expected one of "
-                    f"{', '.join(_OPTIONS)}"
-                )
+        _require_options(options)
         super().__init__(in_features, num_classes, bias, device, dtype)
         self.class_weight: Tensor | None
         self.register_buffer("class_weight", weight)
         self.options = options
 
     def forward(self, input: Tensor, target: Tensor, **of_step: Any) -> Any:  # type: ignore[override]
-        """The loss of hidden states and targets; options may change from step to step."""
+        """The loss of hidden states and targets; options may change from step to step.
+
+        Raises:
+            TypeError: as when the module is made; weight and bias are those of the module.
+        """
+        _require_options(of_step)
         return linear.linear_cross_entropy(
             input,
             self.weight,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -22,10 +23,12 @@ def in_own_words(**own: str) -> Callable[[_Function], _Function]:
     """Decorates a function of another project: its errors name it and its own arguments.
 
     Args:
-        own: what the function calls arguments of ``ce``.
+        own: what the function calls arguments of ``ce``. Others have the same names in both.
     """
 
     def decorate(function: _Function) -> _Function:
+        words_of = {**{name: name for name in inspect.signature(function).parameters}, **own}
+
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             try:
@@ -33,9 +36,9 @@ def in_own_words(**own: str) -> Callable[[_Function], _Function]:
             except (*_arguments.REFUSALS, IndexError) as error:
                 _arguments.explain_call(function, error, args, named)
                 found = _ARGUMENT.match(str(error))
-                if found is None or found[2] not in own:
+                if found is None or found[2] not in words_of:
                     raise
-                words = f"{found[1] or ''}{own[found[2]]}{str(error)[found.end() :]}"
+                words = f"{found[1] or ''}{words_of[found[2]]}{str(error)[found.end() :]}"
                 raise type(error)(f"ce.torch.{function.__name__}: {words}") from None
 
         return cast(_Function, call)

@@ -10,12 +10,14 @@ Liger-Kernel.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ce.torch import _linear_arguments, functional, linear
+from ce.torch import functional, linear
 from ce.torch.integrations._shared import in_own_words
 
 __all__ = [
@@ -80,10 +82,36 @@ def liger_cross_entropy(
     Raises:
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    made = functional.cross_entropy(
-        input,
+    return _loss(
+        functools.partial(functional.cross_entropy, input, target, weight),
         target,
-        weight,
+        ignore_index,
+        lse_square_scale,
+        label_smoothing,
+        reduction,
+        softcap,
+        return_z_loss,
+        use_token_scaling,
+        return_token_accuracy,
+        return_predicted_tokens,
+    )
+
+
+def _loss(
+    function: Callable[..., Tensor | functional.CrossEntropyOutput],
+    target: Tensor,
+    ignore_index: int,
+    lse_square_scale: float,
+    label_smoothing: float,
+    reduction: str,
+    softcap: float | None,
+    return_z_loss: bool,
+    use_token_scaling: bool,
+    return_token_accuracy: bool,
+    return_predicted_tokens: bool,
+) -> Tensor | CrossEntropyOutput:
+    """The result of a function with the options of cross entropy, which have other names here."""
+    made = function(
         ignore_index=ignore_index,
         reduction=reduction,
         label_smoothing=label_smoothing,
@@ -121,6 +149,19 @@ def _output(
 cross_entropy = liger_cross_entropy
 
 
+def _check_options(name: str, label_smoothing: float, reduction: str, softcap: float | None) -> None:
+    """
+    Raises:
+        ValueError: what Liger-Kernel refuses, too, when a module is made.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"{name}: label_smoothing is {label_smoothing}; expected 0 to 1")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{name}: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"{name}: softcap is {softcap}; expected None or more than 0")
+
+
 class LigerCrossEntropyLoss(nn.Module):
     """``liger_kernel.transformers.LigerCrossEntropyLoss``: see :func:`liger_cross_entropy`."""
 
@@ -137,12 +178,7 @@ class LigerCrossEntropyLoss(nn.Module):
         return_predicted_tokens: bool = False,
     ) -> None:
         super().__init__()
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"LigerCrossEntropyLoss: label_smoothing is {label_smoothing}; expected 0 to 1")
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"LigerCrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
-        if softcap is not None and not softcap > 0:
-            raise ValueError(f"LigerCrossEntropyLoss: softcap is {softcap}; expected None or more than 0")
+        _check_options("LigerCrossEntropyLoss", label_smoothing, reduction, softcap)
         self.weight = weight
         self.ignore_index = ignore_index
         self.lse_square_scale = lse_square_scale
@@ -202,28 +238,27 @@ def liger_fused_linear_cross_entropy(
 
     All other arguments as in :func:`liger_cross_entropy`.
     """
-    if accum_dtype is not None and _linear_arguments.has_kernels(input, weight):
-        _linear_arguments.check_sums(
-            "liger.liger_fused_linear_cross_entropy", "accum_dtype", accum_dtype, input, weight
-        )
-    made = linear.linear_cross_entropy(
-        input,
-        weight,
+    return _loss(
+        functools.partial(
+            linear.linear_cross_entropy,
+            input,
+            weight,
+            target,
+            linear_bias=bias,
+            weight=ce_weight,
+            accumulate=accum_dtype,
+        ),
         target,
-        linear_bias=bias,
-        weight=ce_weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-        z_loss=lse_square_scale,
-        softcap=softcap,
-        token_scaling=1.0 if use_token_scaling else 0.0,
-        return_z_loss=return_z_loss,
-        return_argmax=return_predicted_tokens,
-        return_hit=return_token_accuracy,
-        accumulate=accum_dtype,
+        ignore_index,
+        lse_square_scale,
+        label_smoothing,
+        reduction,
+        softcap,
+        return_z_loss,
+        use_token_scaling,
+        return_token_accuracy,
+        return_predicted_tokens,
     )
-    return _output(made, target, ignore_index, reduction)
 
 
 fused_linear_cross_entropy = liger_fused_linear_cross_entropy
@@ -247,10 +282,7 @@ class LigerFusedLinearCrossEntropyLoss(nn.Module):
         return_predicted_tokens: bool = False,
     ) -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(
-                f"LigerFusedLinearCrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'"
-            )
+        _check_options("LigerFusedLinearCrossEntropyLoss", label_smoothing, reduction, softcap)
         self.ce_weight = ce_weight
         self.options = {
             "ignore_index": ignore_index,
