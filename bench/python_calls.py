@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from own_version import own_version
 
+import ce.array
 import ce.torch as ct
 from ce import _c
 from ce.torch import _native, _reference
@@ -120,7 +121,7 @@ def c_call(logits: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
         "lse": tensor(lse, _c.F32, 1),
         "grad": tensor(grad, _c.BF16, columns),
     }
-    tensors = _c.CrossEntropyTensors(**{name: ctypes.pointer(view) for name, view in views.items()})
+    tensors = ce.array._CrossEntropyTensors(**{name: ctypes.pointer(view) for name, view in views.items()})
     context = _native.context(torch.cuda.current_device())
     keep = (grad, loss, lse, views)
 

@@ -159,9 +159,9 @@ def test_a_backward_that_knows_what_the_logsumexp_lost_is_as_exact_as_one_pass(h
 def test_structs_are_those_of_the_header():
     header = (Path(__file__).parents[2] / "include" / "ce" / "ce.h").read_text()
     for struct, own in {
-        "ce_cross_entropy_options": _c.CrossEntropyOptions,
-        "ce_cross_entropy_backward_options": _c.CrossEntropyOptions,
-        "ce_cross_entropy_tensors": _c.CrossEntropyTensors,
+        "ce_cross_entropy_options": ce.array._CrossEntropyOptions,
+        "ce_cross_entropy_backward_options": ce.array._CrossEntropyOptions,
+        "ce_cross_entropy_tensors": ce.array._CrossEntropyTensors,
         "ce_cross_entropy_backward_tensors": ce.array._CrossEntropyBackwardTensors,
         "ce_softmax_tensors": ce.array._SoftmaxTensors,
         "ce_softmax_backward_tensors": ce.array._SoftmaxBackwardTensors,

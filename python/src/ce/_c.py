@@ -122,16 +122,6 @@ def loss_options(*amounts: str) -> type[Sized]:
     return type("LossOptions", (Sized,), {"_fields_": [*fields, *((name, c_float) for name in amounts)]})
 
 
-# Fields of structs, in order.
-AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
-LOSS_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
-LOSS_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy", "lse_low")
-CrossEntropyOptions = loss_options(*AMOUNTS)  # used forward and backward
-CrossEntropyTensors = tensors(
-    "logits", "target", "weight", "upstream", "loss", "grad", *LOSS_OUTPUTS, *LOSS_INPUTS, "given_lse"
-)
-
-
 @functools.cache
 def library() -> ctypes.CDLL:
     """Loads the library and declares the functions that the package uses."""

@@ -38,9 +38,16 @@ NotTuned = _c.NotTuned
 # Structs of ce.h, with the same fields in the same order.
 _SoftmaxTensors = _c.tensors("input", "output")
 _SoftmaxBackwardTensors = _c.tensors("output", "output_grad", "input_grad")
-_CrossEntropyBackwardTensors = _c.tensors(
-    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "lse_low", "entropy", *_c.LOSS_INPUTS
+_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
+_OUTPUTS = ("z_loss_out", "lse", "argmax", "hit", "logprob", "entropy", "lse_low")
+_CrossEntropyTensors = _c.tensors(
+    "logits", "target", "weight", "upstream", "loss", "grad", *_OUTPUTS, *_INPUTS, "given_lse"
 )
+_CrossEntropyBackwardTensors = _c.tensors(
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "lse_low", "entropy", *_INPUTS
+)
+_AMOUNTS = ("label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling")
+_CrossEntropyOptions = _c.loss_options(*_AMOUNTS)  # used forward and backward
 
 
 def softmax(input: Any, *, out: Any, stream: Any = None, context: Context | None = None) -> Any:
@@ -186,7 +193,7 @@ def cross_entropy(
         token_scaling,
     )
     with Call("cross_entropy", context, stream) as call:
-        tensors = _c.CrossEntropyTensors(
+        tensors = _CrossEntropyTensors(
             logits=call.rows("logits", logits),
             target=call.target(target),
             weight=call.vector("weight", weight, (call.columns,)),
@@ -288,8 +295,8 @@ def _options(operation: str, ignore_index: int, reduction: str, *amounts: float)
     where = f"ce.array.{operation}: "
     if not isinstance(reduction, str) or reduction not in _c.REDUCTIONS:
         raise ValueError(f"{where}reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
-    return _c.CrossEntropyOptions(
+    return _CrossEntropyOptions(
         ignore_index=require_integer(where + "ignore_index", ignore_index),
         reduction=_c.REDUCTIONS[reduction],
-        **{name: require_number(where + name, amount) for name, amount in zip(_c.AMOUNTS, amounts)},
+        **{name: require_number(where + name, amount) for name, amount in zip(_AMOUNTS, amounts)},
     )

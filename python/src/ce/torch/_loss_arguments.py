@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ce import _c
+from ce import _c, array
 from ce.torch import _arguments, _native, _reference
 from ce.torch._kernels import INDEX_DTYPES, KERNEL_DTYPES, has_kernels_for
 
@@ -36,9 +36,9 @@ def refuse_amounts(numbers: _reference.Options, target: Tensor, operation: str =
     """
     if numbers[2:] == _NEUTRAL or torch.compiler.is_compiling():
         return
-    amounts = {name: float(amount) for name, amount in zip(_c.AMOUNTS, numbers[2:])}
-    options = _c.CrossEntropyOptions(reduction=_reference.NONE, **amounts)
-    tensors = _c.CrossEntropyTensors(
+    amounts = {name: float(amount) for name, amount in zip(array._AMOUNTS, numbers[2:])}
+    options = array._CrossEntropyOptions(reduction=_reference.NONE, **amounts)
+    tensors = array._CrossEntropyTensors(
         logits=pointer(_without_rows(_c.F32, 2)),
         target=pointer(_without_rows(_c.F32, 2) if target.is_floating_point() else _without_rows(_c.I64, 1)),
         loss=pointer(_without_rows(_c.F32, 1)),
