@@ -114,6 +114,18 @@ def test_logits_in_float32_are_not_rounded(kind, place, device, seed):
             assert max(errors) < 2e-5 if logits_dtype is torch.float32 else min(errors) > 1e-4, errors
 
 
+@pytest.mark.parametrize("hidden, begin", [(12, 0), (16, 4), (16, 0)])
+def test_exponentials_need_rows_that_begin_on_16_bytes(hidden, begin, device, seed):
+    assert "aligned to 16 bytes" in inspect.getdoc(ct.linear_cross_entropy)
+    given = torch.randn(TOKENS, hidden + begin, device=device).bfloat16()[:, begin:].requires_grad_()
+    weight, target = torch.randn(CLASSES, hidden, device=device).bfloat16(), torch.arange(TOKENS, device=device)
+    if hidden == 16 and begin == 0:
+        assert ct.linear_cross_entropy(given, weight, target, exponentials=True).isfinite()
+        return
+    with pytest.raises(ValueError, match=r"exponentials.*true.*unset or false"):
+        ct.linear_cross_entropy(given, weight, target, exponentials=True)
+
+
 def test_every_option_at_once(device, seed):
     head = Head(device, sizes=(3, 7))
     weight = torch.rand(CLASSES, device=device) + 0.5

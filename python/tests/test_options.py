@@ -250,8 +250,8 @@ def test_arrays_have_every_output(seed):
     logits, target = torch.randn(SHAPE), torch.randint(0, SHAPE[1], SHAPE[:1])
     options = _reference.Options(reduction=_reference.NONE, z_loss=HALF, softcap=HALF)
     expected = _reference.cross_entropy(logits.double(), target, None, options, wanted=("entropy", "lse_low"))
-    names = {name: name.removesuffix("_out") for name in _c.LOSS_OUTPUTS}
-    assert list(names.values()) == OUTPUTS, "_c.LOSS_OUTPUTS"
+    names = {name: name.removesuffix("_out") for name in ce.array._OUTPUTS}
+    assert list(names.values()) == OUTPUTS, "array._OUTPUTS"
     dtypes = {"argmax": np.int64, "hit": np.bool_}
     with ce.array.Context("host") as context:
         for name, own in names.items():
