@@ -16,8 +16,7 @@ void LinearCall::check() {
 }
 
 generator::Problem LinearCall::problem_of_losses(int splits) const {
-  if (shape_.statistics || operands_.exponentials())
-    return bind(operands_.merge(splits), operands_.merge_tensors(splits), parts_.device).problem;
+  if (merges()) return bind(operands_.merge(splits), operands_.merge_tensors(splits), parts_.device).problem;
   return bind(operation_.cross_entropy, operands_.losses_tensors(), parts_.device).problem;
 }
 
@@ -27,8 +26,7 @@ void LinearCall::require_winners() {
   for (const std::int64_t chunk :
        {std::int64_t{0}, plan_.schedule.chunks - 1}) {  // all but the last are equal
     operands_.select(chunk);
-    const bool merges = shape_.statistics || operands_.exponentials();
-    static_cast<void>(chooser.choose(problem_of_losses(merges ? way().messages() : 1), stream_));
+    static_cast<void>(chooser.choose(problem_of_losses(merges() ? way().messages() : 1), stream_));
   }
 }
 
@@ -66,6 +64,7 @@ const Choice* LinearCall::enqueue() {
 /// A call without tokens: the loss of nothing, and gradients of zero for sums over tokens.
 const Choice* LinearCall::run_without_tokens() {
   const LinearCrossEntropy::Tensors& tensors = operands_.tensors();
+  // With a stride, logits of one f32 class do not look like a tensor that is not given.
   CrossEntropy::Tensors nothing{
       .logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes, .row_stride = shape_.classes},
       .target = {.dtype = tensors.target.dtype, .rows = 0},

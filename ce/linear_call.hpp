@@ -67,6 +67,8 @@ class LinearCall {
   const Choice* run_without_tokens();
   const Choice* run_without_logits();
 
+  /// Whether a chunk's losses are made of statistics, not of logits.
+  [[nodiscard]] bool merges() const noexcept { return shape_.statistics || operands_.exponentials(); }
   /// The problem of the chunk's losses. \throws InvalidArgument
   /// \param splits  messages about each row, where statistics are merged
   [[nodiscard]] generator::Problem problem_of_losses(int splits) const;

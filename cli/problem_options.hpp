@@ -81,8 +81,8 @@ void check(const ProblemOptions& options, std::span<const generator::Problem> pr
 
 /// The only problem of lists with one element each.
 [[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options);
-/// The only problem of a command that computes on given data, which excludes ceilings and operations of ranks. An option whose amount changes
-/// nothing is not in the problem.
+/// The only problem of a command that computes on given data, which excludes ceilings and operations of ranks. An option
+/// whose amount changes nothing is not in the problem.
 [[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts);
 
 }  // namespace ce::cli

@@ -139,8 +139,8 @@ def linear_cross_entropy(
             ``int((labels != -100).sum())`` of labels that are still on the CPU: the products then leave out the ignored
             tokens, and masked prompts cost next to nothing. If more tokens count, the loss is NaN, so are the gradients
             of linear_weight and linear_bias (that of the input need not be), and no row has an argmax or a hit. For an
-            ignored token the losses and z-losses are 0, the logsumexp is NaN, the argmax -1,
-            and there is no hit; :func:`check` numbers only the rows that count.
+            ignored token the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no hit;
+            :func:`check` numbers only the rows that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of the free memory when the first
             call of such sizes runs.
         chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them if

@@ -147,12 +147,14 @@ def cross_entropy_backward(grad_input: Tensor, grad_output: Tensor, is_cg_captur
     name = "ce.torch.cross_entropy_backward"
     require_tensors("cross_entropy_backward", grad_input=grad_input, grad_output=grad_output)
     _arguments.require_dtype(name, "grad_output", grad_output, grad_input.dtype, *KERNEL_DTYPES)
-    if grad_output.numel() != 1 and grad_output.shape != grad_input.shape[:-1]:
+    if grad_output.numel() == 1:
+        if grad_input.dtype not in KERNEL_DTYPES:
+            return grad_input.mul_(grad_output.reshape(()))
+        torch.ops.ce.scale_gradient_(grad_input, grad_output.reshape(()))
+        return grad_input
+    if grad_output.shape != grad_input.shape[:-1]:
         raise ValueError(
             f"{name}: grad_output has sizes {list(grad_output.shape)}; expected one element, or "
             f"{list(grad_input.shape[:-1])}, one for each row"
         )
-    if grad_output.numel() == 1 and grad_input.dtype in KERNEL_DTYPES:
-        torch.ops.ce.scale_gradient_(grad_input, grad_output.reshape(()))
-        return grad_input
-    return grad_input.mul_(grad_output.reshape(()) if grad_output.numel() == 1 else grad_output.unsqueeze(-1))
+    return grad_input.mul_(grad_output.unsqueeze(-1))
